@@ -8,7 +8,7 @@ import * as state from "../src/daemon/organization-record.ts";
 import * as lock from "../src/node/files/lock.ts";
 import * as orders from "../src/node/files/orders.ts";
 import * as revokedNotes from "../src/node/files/revoked-notes.ts";
-import * as generations from "../src/node/files/generations.ts";
+import * as syncState from "../src/node/files/config/sync-state.ts";
 import * as marker from "../src/node/files/update-marker.ts";
 import * as tokens from "../src/pki/tokens.ts";
 import * as protocol from "./support/protocol.ts";
@@ -16,13 +16,13 @@ import * as manifest from "../src/release/manifest.ts";
 import { schemasOf, withoutMaximum } from "./support/maxima.ts";
 
 const modules = {
-  generations,
   lock,
   manifest,
   marker,
   messages,
   orders,
   protocol,
+  syncState,
   revokedNotes,
   state,
   tokens,

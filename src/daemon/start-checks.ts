@@ -11,7 +11,7 @@ import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engin
 import type { Organization } from "../node/files/organizations.ts";
 import { refuseForeignFiles } from "../node/files/own-files.ts";
 import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
-import { refuseOverlapOf } from "../node/files/config/sent-config.ts";
+import { refuseOverlapOf } from "../node/files/config/refuse-networks.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../base/system.ts";
 import { refuseCollision, type Claim } from "./collisions.ts";

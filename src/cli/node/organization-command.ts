@@ -146,7 +146,7 @@ async function refuseStart(organization: Organization, { settings, system, log }
   const { refuseBesideRunning } = await import("../../daemon/running-claims.ts");
   refuseForeignFiles(organization.directory);
   refuseBesideRunning(organization, settings.configRoot, log);
-  const { refuseOverlapOf } = await import("../../node/files/config/sent-config.ts");
+  const { refuseOverlapOf } = await import("../../node/files/config/refuse-networks.ts");
   await refuseOverlapOf(organization, system);
 }
 

@@ -18,8 +18,8 @@ import {
   pruneGenerations,
   readSyncState,
   stageGeneration,
-  type SyncState,
 } from "../files/generations.ts";
+import type { SyncState } from "../files/config/sync-state.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import { prefixedAddressesIn, subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";

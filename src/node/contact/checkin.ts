@@ -17,7 +17,8 @@ import type { FindingKind } from "../../protocol/finding-kinds.ts";
 import { ageOf } from "../../platform/process-identity.ts";
 import type { System } from "../../base/system.ts";
 import type { Client } from "./requests/client.ts";
-import { isApplied, readSyncState, versionInForce, type SyncState } from "../files/generations.ts";
+import { isApplied, readSyncState, versionInForce } from "../files/generations.ts";
+import type { SyncState } from "../files/config/sync-state.ts";
 import type { Organization } from "../files/organizations.ts";
 import { sha256Hex } from "../../base/sha256.ts";
 

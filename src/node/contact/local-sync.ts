@@ -10,13 +10,8 @@ import type { OverlayControl } from "../engine/control-engine.ts";
 import type { EngineRunner } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { readWhole } from "../files/config/read-yaml.ts";
-import {
-  appliedMark,
-  generationFile,
-  isChecked,
-  readSyncState,
-  type SyncState,
-} from "../files/generations.ts";
+import { appliedMark, generationFile, readSyncState } from "../files/generations.ts";
+import { isChecked, type SyncState } from "../files/config/sync-state.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { chosenSettings } from "../files/update-order.ts";
 import type { Organization } from "../files/organizations.ts";

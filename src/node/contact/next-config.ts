@@ -17,13 +17,8 @@ import type { EngineRunner } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { finishConfig, readOverrides, type HostNames } from "../files/config/config-file.ts";
 import { decideDataPlane, readTrial, type DataPlane } from "../files/config/data-plane.ts";
-import {
-  generationFile,
-  generationFiles,
-  filesInForce,
-  readSyncState,
-  type SyncState,
-} from "../files/generations.ts";
+import { generationFile, generationFiles, filesInForce, readSyncState } from "../files/generations.ts";
+import type { SyncState } from "../files/config/sync-state.ts";
 import { damagedSeal, heldSealHash } from "../files/held-seal.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
@@ -32,7 +27,8 @@ import { readMachine } from "../files/granted/machine-facts.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readWhole } from "../files/config/read-yaml.ts";
-import { readSent, refuseNetworks } from "../files/config/sent-config.ts";
+import { readSent } from "../files/config/sent-config.ts";
+import { refuseNetworks } from "../files/config/refuse-networks.ts";
 import type { Client, Download } from "./requests/client.ts";
 import { checkAnswer } from "./verify-download.ts";
 

@@ -12,7 +12,7 @@ import type { OverlayControl } from "../engine/control-engine.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import type { FollowDeps } from "./follow-once.ts";
 import type { Organization } from "../files/organizations.ts";
-import { silence } from "../files/config/read-config.ts";
+import { rememberSilence } from "../files/config/read-config.ts";
 import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { foundEngine } from "../engine/found-engine.ts";
@@ -72,7 +72,7 @@ export async function examineEngine(
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (!isRunByUnits({ directory, mode: config.mode }, system))
     return foundEngine({ slug, directory }, system, log);
-  const logSilence = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
+  const logSilence = rememberSilence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   const engine = systemdEngine({ slug, directory }, system, logSilence);
   const wanted = async () => !isStopped(directory) && (await engine.isEnabled());
   return {

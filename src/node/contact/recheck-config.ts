@@ -10,13 +10,12 @@ import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
 import {
   generationFile,
   isApplied,
-  isChecked,
   filesInForce,
   readSyncState,
   appliedMark,
   writeSyncState,
-  type SyncState,
 } from "../files/generations.ts";
+import { isChecked, type SyncState } from "../files/config/sync-state.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import type { EnforcedState } from "../files/granted/sealed-node.ts";
 import { readWhole } from "../files/config/read-yaml.ts";

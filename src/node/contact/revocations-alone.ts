@@ -17,8 +17,8 @@ import {
   pruneGenerations,
   readSyncState,
   stageGeneration,
-  type SyncState,
 } from "../files/generations.ts";
+import type { SyncState } from "../files/config/sync-state.ts";
 import { withLock } from "../files/lock.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml, readYaml } from "../files/config/read-yaml.ts";

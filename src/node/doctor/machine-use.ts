@@ -14,7 +14,8 @@ import { sealInForce } from "../files/granted/seal-in-force.ts";
 import type { Organization } from "../files/organizations.ts";
 import { flagAllowing } from "../files/granted/permission-flags.ts";
 import { permissionsOrNone } from "../files/permissions.ts";
-import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/config/sent-config.ts";
+import { overlapsOfPlace } from "../files/config/refuse-networks.ts";
+import { readSent, type Place, type SentConfig } from "../files/config/sent-config.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 
 type Examined = Pick<Organization, "directory" | "slug">;

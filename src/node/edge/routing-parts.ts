@@ -1,7 +1,7 @@
 // The parts that make this machine a router, and that choose the routers of the networks that it uses. Loads their code only
 // where it is needed.
 
-import type { RouteChoice } from "../files/config/local-changes.ts";
+import type { RouteChoice } from "../files/config/route-choice.ts";
 import { hasSeveralRouters } from "../files/config/read-config.ts";
 import { hasRouterWork } from "../routing/offers.ts";
 import { runPart, type EdgeContext, type EdgePart } from "./part.ts";

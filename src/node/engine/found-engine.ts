@@ -8,7 +8,7 @@ import type { Log } from "../../base/log.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../base/system.ts";
-import { silence } from "../files/config/read-config.ts";
+import { rememberSilence } from "../files/config/read-config.ts";
 import { controlEngine, harmlessAgeMs, type OverlayControl } from "./control-engine.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
@@ -32,7 +32,7 @@ export function foundEngine(
   const path = join(directory, "config.yml");
   const find = () => findEngineProcess(path);
   // Made before config.yml is replaced: until the reload, the engine logs at the former level.
-  const hidesMessages = silence(() => readTextIfThere(path) ?? "");
+  const hidesMessages = rememberSilence(() => readTextIfThere(path) ?? "");
   /** Asks the user, since this program cannot start the engine. */
   const askUser = (what: string) =>
     log.warn(`${what}: this program did not start it`, { team: slug, config: path });

@@ -20,14 +20,10 @@ import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig, readOverrides } from "../files/config/config-file.ts";
 import { decideDataPlane } from "../files/config/data-plane.ts";
-import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/config/sent-config.ts";
-import {
-  filesInForce,
-  markApplied,
-  stageGeneration,
-  switchGeneration,
-  type SyncState,
-} from "../files/generations.ts";
+import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-config.ts";
+import { refuseNetworks } from "../files/config/refuse-networks.ts";
+import { filesInForce, markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
+import type { SyncState } from "../files/config/sync-state.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { ignoringDamage, readMachine } from "../files/granted/machine-facts.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";

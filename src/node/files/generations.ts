@@ -1,11 +1,10 @@
 // The generations of an organization's files: each configuration of the control plane is a complete directory,
-// generations/NUMBER, and one rename of the link `current` switches to another one. Each has its state, sync.json. No network
-// access here.
+// generations/NUMBER, and one rename of the link `current` switches to another one. A generation's name is its number as a text.
+// Each has its state, sync.json. No network access here.
 
 import { given } from "../../base/given.ts";
 import { chmodSync, existsSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { fromSystemError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import {
@@ -18,93 +17,17 @@ import {
   writeNewFile,
 } from "../../base/files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
-import { buildInfo } from "../../build-info.ts";
-import { maxEtagLength, type ConfigFiles } from "../../protocol/download.ts";
-import { DataPlane } from "./config/data-plane.ts";
+import type { ConfigFiles } from "../../protocol/download.ts";
+import { SyncState } from "./config/sync-state.ts";
 import type { Organization } from "./organizations.ts";
 import { readValidJson } from "./json-file.ts";
-
-const time = v.pipe(v.string(), v.maxLength(64));
-const address = v.pipe(v.string(), v.maxLength(64));
-const hostName = v.pipe(v.string(), v.maxLength(253));
-const LeftOutList = v.pipe(
-  v.array(
-    v.object({
-      key: v.pipe(v.string(), v.maxLength(1000)),
-      reason: v.pipe(v.string(), v.maxLength(1000)),
-    }),
-  ),
-  v.maxLength(10_000),
-);
-/** sync.json: how a configuration was received, checked and applied. */
-export const SyncState = v.object({
-  etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
-  config_version: v.number(),
-  applied_at: time,
-  certificate_not_after: v.optional(time),
-  /** When certificates or CAs of the overlay last changed; unset if never since the registration. */
-  certificates_changed_at: v.optional(time),
-  /** By DNS name: the addresses that config.yml has instead (host-names.ts). */
-  host_names: v.optional(
-    v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
-  ),
-  /**
-   * A later configuration that the running engine refused (applying/recent-refusal.ts); unset if none was since this one was
-   * applied.
-   */
-  refused: v.optional(
-    v.object({
-      digest: v.pipe(v.string(), v.maxLength(64)),
-      reason: v.pipe(v.string(), v.maxLength(4000)),
-      at: time,
-    }),
-  ),
-  /** The state of this machine that decided about routes and ports (machine-facts.ts); unset if nothing depended on it. */
-  surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
-  /** The number of the order whose settings of a rollout came with it, and whether config.yml has them; unset: none came. */
-  settings: v.optional(v.object({ order: v.number(), used: v.boolean() })),
-  /** Names that had no address, so that settings were left out (unresolved-names.ts); unset if there are none. */
-  unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),
-  /** Offloads and buffers, as config.yml has them (data-plane.ts); unset before they were first decided. */
-  data_plane: v.optional(DataPlane),
-  /** `rulesVersion` of the program that checked config.yml. */
-  rules: v.optional(v.number()),
-  /** The version of that program; unset by earlier programs. */
-  checked_by: v.optional(v.pipe(v.string(), v.maxLength(64))),
-  /** The settings that the check left out. */
-  left_out: v.optional(LeftOutList),
-  /** The seal that was held when the configuration was examined, and what it would refuse; unset if there is none. */
-  seal: v.optional(
-    v.object({
-      number: v.number(),
-      hash: v.pipe(v.string(), v.maxLength(64)),
-      /** Seconds since 1970. */
-      made_at: v.number(),
-      objections: LeftOutList,
-      /** What it objects to is kept out. */
-      enforced: v.optional(v.literal(true)),
-    }),
-  ),
-});
-
-export type SyncState = v.InferOutput<typeof SyncState>;
-/** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
-export const rulesVersion = 10;
-
-/**
- * Whether this version of the program has checked config.yml. If another version has run since, it may have followed other rules or
- * damaged the file, which nothing else would notice after a return to this version.
- */
-export function isChecked({ rules, checked_by: by }: SyncState): boolean {
-  return rules === rulesVersion && by === buildInfo.version;
-}
 
 /** The files of a generation, in the order of writing. All are public: 0644. */
 export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
 
 /** The current one, and two to roll back to. */
 const keptGenerations = 3;
-/** An empty file in a generation that the engine runs with, or ran with. */
+/** The name of an empty file in each generation that the engine runs with, or ran with. */
 export const appliedMark = "taken-up";
 
 /** Undefined also if it is damaged: the next synchronization writes it again. */
@@ -130,13 +53,13 @@ export function stageGeneration(
   state: SyncState,
   serverYml: string,
 ): string {
-  const all = join(directory, "generations");
+  const root = join(directory, "generations");
   const name = String(Math.max(0, ...generations(directory)) + 1);
-  const staged = join(all, name);
+  const staged = join(root, name);
   try {
-    makeDirectory(all, 0o755);
+    makeDirectory(root, 0o755);
     mkdirSync(staged);
-    makePublic(all, staged);
+    makePublic(root, staged);
     for (const file of generationFiles) {
       const content = files[file];
       if (content !== undefined) writeNewFile(join(staged, file), content, 0o644);
@@ -144,11 +67,11 @@ export function stageGeneration(
     writeNewFile(join(staged, "server.yml"), serverYml, 0o644);
     writeNewFile(join(staged, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
     syncDirectory(staged);
-    syncDirectory(all);
+    syncDirectory(root);
     return name;
   } catch (error) {
     removeTree(staged);
-    throw fromSystemError(`write a configuration below ${all}`, error);
+    throw fromSystemError(`write a configuration below ${root}`, error);
   }
 }
 
@@ -180,7 +103,7 @@ export function finishSwitch(directory: string): void {
   }
 }
 
-/** Its name, a number. Undefined: the organization has no generations. */
+/** The name of the current one. Undefined: the organization has no generations. */
 export function currentGeneration(directory: string): string | undefined {
   try {
     return generationPointer.activeName(directory);
@@ -230,17 +153,18 @@ export function dropGeneration(directory: string, name: string): void {
 export function pruneGenerations(directory: string): void {
   const current = Number(currentGeneration(directory) ?? 0);
   const all = generations(directory);
-  const kept = all.filter((name) => name <= current).slice(-keptGenerations);
-  for (const name of all) {
-    if (!kept.includes(name)) dropGeneration(directory, String(name));
+  const kept = all.filter((number) => number <= current).slice(-keptGenerations);
+  for (const number of all) {
+    if (!kept.includes(number)) dropGeneration(directory, String(number));
   }
 }
 
 /** The newest generation before the current one that the engine ran with. */
 export function lastApplied(directory: string): string | undefined {
   const current = Number(currentGeneration(directory) ?? 0);
-  const wasApplied = (name: number) => existsSync(join(directory, "generations", String(name), appliedMark));
-  const found = generations(directory).findLast((name) => name < current && wasApplied(name));
+  const wasApplied = (number: number) =>
+    existsSync(join(directory, "generations", String(number), appliedMark));
+  const found = generations(directory).findLast((number) => number < current && wasApplied(number));
   return found === undefined ? undefined : String(found);
 }
 

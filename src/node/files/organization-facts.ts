@@ -7,7 +7,7 @@ import type { LeftOut } from "../../engine/left-out.ts";
 import { noSeal, type SealSeen } from "../../engine/seal-seen.ts";
 import type { DataPlane } from "./config/data-plane.ts";
 import { flowsShown, type FlowsShown } from "./flows-state.ts";
-import type { SyncState } from "./generations.ts";
+import type { SyncState } from "./config/sync-state.ts";
 import { sealFilesIn } from "./granted/seal-files.ts";
 import type { Organization } from "./organizations.ts";
 import { readRevokedNote } from "./revoked-notes.ts";

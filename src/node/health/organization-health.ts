@@ -16,7 +16,7 @@ import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../base/system.ts";
 import { within } from "../../base/within.ts";
-import { readPeerMap } from "../files/config/local-changes.ts";
+import { readPeerMap } from "../files/config/peer-map.ts";
 import type { Organization } from "../files/organizations.ts";
 import { assessHealth, type AssessmentInput, type PlaneFacts } from "./assessment.ts";
 import type { Facts } from "./configured-facts.ts";

@@ -10,7 +10,7 @@ import type { System } from "../../base/system.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
 import { openTcpPeers } from "../../platform/network/tcp-peers.ts";
-import { isInNetwork, readRouteChoice, type RouteChoice } from "../files/config/local-changes.ts";
+import { isInNetwork, readRouteChoice, type RouteChoice } from "../files/config/route-choice.ts";
 import { routeGateways, type Gateway } from "../files/config/read-config.ts";
 import { addressesIn } from "../files/granted/networks.ts";
 import { chooseRouter, type RouterChoice, type RouterSeen } from "./choose-router.ts";

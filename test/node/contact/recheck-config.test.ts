@@ -7,10 +7,10 @@ import { join } from "node:path";
 import {
   generationFile,
   isApplied,
-  isChecked,
   readSyncState,
   writeSyncState,
 } from "../../../src/node/files/generations.ts";
+import { isChecked } from "../../../src/node/files/config/sync-state.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { makeLocalSync } from "../../../src/node/contact/local-sync.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";

@@ -11,8 +11,8 @@ import {
   pruneGenerations,
   readSyncState,
   stageGeneration,
-  type SyncState,
 } from "../../files/generations.ts";
+import type { SyncState } from "../../files/config/sync-state.ts";
 import { unresolved } from "../../files/granted/host-names.ts";
 import type { Organization } from "../../files/organizations.ts";
 import { applyCertificates } from "../certificates-alone.ts";

@@ -7,7 +7,7 @@ import { readTextIfThere } from "../../../base/files.ts";
 import { can } from "../../../engine/features.ts";
 import { NodeConfig } from "../../../protocol/stored.ts";
 import { ownSwitches } from "../../files/config/data-plane.ts";
-import { changesFirewall, restartNeeds } from "../../files/config/needs-restart.ts";
+import { changesFirewall, keysNeedingRestart } from "../../files/config/needs-restart.ts";
 import { readWhole } from "../../files/config/read-yaml.ts";
 import { generationFile, generationFiles, isApplied, readSyncState } from "../../files/generations.ts";
 import { prefixedAddressesIn, subnetsIn } from "../../files/granted/networks.ts";
@@ -40,7 +40,7 @@ export function changeNeeds(
   next: Pick<Next, "configYml" | "files" | "dataPlane">,
 ): { restart: boolean; later: string[] } {
   if (configYml === undefined) return { restart: true, later: [] };
-  const keys = restartNeeds(configYml, next.configYml, version, ownSwitches(next.dataPlane));
+  const keys = keysNeedingRestart(configYml, next.configYml, version, ownSwitches(next.dataPlane));
   const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
   const nextCrt = next.files["host.crt"];
   const reloadsSubnets =

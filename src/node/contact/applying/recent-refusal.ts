@@ -4,7 +4,8 @@
 import { wholeConfiguration } from "../../../engine/left-out.ts";
 import { sha256Hex } from "../../../base/sha256.ts";
 import type { EngineInUse } from "../../engine/engine-in-use.ts";
-import { readSyncState, writeSyncState, type SyncState } from "../../files/generations.ts";
+import { readSyncState, writeSyncState } from "../../files/generations.ts";
+import type { SyncState } from "../../files/config/sync-state.ts";
 import type { Next } from "../next-config.ts";
 
 /** Pause before the running engine is again given a configuration that it refused. */

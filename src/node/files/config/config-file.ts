@@ -17,14 +17,9 @@ import {
   type YamlValue,
 } from "../../../base/yaml.ts";
 import { withDataPlane, type DataPlane } from "./data-plane.ts";
-import {
-  readLocalChanges,
-  readPeerMap,
-  readRouteChoice,
-  withLocalChanges,
-  withPeerMap,
-  withRouteChoice,
-} from "./local-changes.ts";
+import { readLocalChanges, withLocalChanges } from "./local-changes.ts";
+import { readPeerMap, withPeerMap } from "./peer-map.ts";
+import { readRouteChoice, withRouteChoice } from "./route-choice.ts";
 import { withExit } from "../granted/exits.ts";
 import { refuseForeignFiles } from "../own-files.ts";
 import { readMappingState, withMapping } from "../mapping-state.ts";

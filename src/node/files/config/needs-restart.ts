@@ -24,7 +24,7 @@ type RestartNeed = { now: string[]; later: string[] };
  * The changed keys that the running engine applies only by a restart, from the texts of config.yml. An unknown version counts as
  * old. `alsoWaiting`: keys whose change waits beside the usual ones.
  */
-export function restartNeeds(
+export function keysNeedingRestart(
   before: string,
   after: string,
   engineVersion: string | undefined,

@@ -26,10 +26,10 @@ export function isSilentLevel(level: unknown): boolean {
 }
 
 /**
- * Returns a function for after a change of config.yml: whether the log level hides the engine's messages, in the text now or in the
- * one before. The engine may log with either level meanwhile.
+ * Call it before a change of config.yml, whose text `configText` reads. Returns a function for after the change: whether the log level
+ * hides the engine's messages, in the text before or in the one after. The engine may log with either level meanwhile.
  */
-export function silence(configText: () => string): () => boolean {
+export function rememberSilence(configText: () => string): () => boolean {
   // An unreadable file must not prevent the engine from being stopped.
   const text = () => {
     try {
@@ -81,7 +81,7 @@ export function tunnelDevice(configYml: string): string | undefined {
   return typeof device === "string" && /^(?!\.{1,2}$)[\w.-]{1,15}$/.test(device) ? device : undefined;
 }
 
-/** In config.yml: the entries of static_host_map that are no lighthouses and relays (local-changes.ts). Engines ignore it. */
+/** In config.yml: the entries of static_host_map that are no lighthouses and relays (peer-map.ts). Engines ignore it. */
 export const keptPeersKey = "kept_peers";
 
 /** In config.yml: the addresses in static_host_map that are this node's own forwarders (tcp-state.ts). Engines ignore it. */
@@ -151,7 +151,7 @@ export function underlayOf(configYml: string): { lighthouse: string; host: strin
   );
 }
 
-/** In config.yml: all routers of the networks that have several (local-changes.ts). Engines ignore it. */
+/** In config.yml: all routers of the networks that have several (route-choice.ts). Engines ignore it. */
 export const gatewaysKey = "route_gateways";
 
 /** A router of a network: its overlay address, and its cost. */

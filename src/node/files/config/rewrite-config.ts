@@ -7,21 +7,15 @@ import type { System } from "../../../base/system.ts";
 import { isMap, valueAt, type YamlMap } from "../../../base/yaml.ts";
 import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config-file.ts";
 import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
-import { generationFile, isChecked, readSyncState, writeSyncState } from "../generations.ts";
+import { generationFile, readSyncState, writeSyncState } from "../generations.ts";
+import { isChecked } from "./sync-state.ts";
 import { withoutExit } from "../granted/exits.ts";
 import { sealInForce } from "../granted/seal-in-force.ts";
 import type { EnforcedState } from "../granted/sealed-node.ts";
 import { withoutNames } from "../granted/unresolved-names.ts";
-import {
-  readRouteChoice,
-  withRouteChoice,
-  writeLocalChanges,
-  writePeerMap,
-  writeRouteChoice,
-  type LocalChanges,
-  type PeerMap,
-  type RouteChoice,
-} from "./local-changes.ts";
+import { readRouteChoice, withRouteChoice, writeRouteChoice, type RouteChoice } from "./route-choice.ts";
+import { writeLocalChanges, type LocalChanges } from "./local-changes.ts";
+import { writePeerMap, type PeerMap } from "./peer-map.ts";
 import { withLock } from "../lock.ts";
 import { readMachine, type Machine } from "../granted/machine-facts.ts";
 import { readSent } from "./sent-config.ts";

@@ -3,7 +3,6 @@
 // Also decides about the networks of an overlay itself, which an engine routes as well. Networks are texts, "10.9.0.0/16".
 
 import {
-  addressBits,
   holdsNetwork,
   isPrivate,
   networksOverlap,
@@ -12,10 +11,8 @@ import {
   specialNetwork,
   type Network,
 } from "../../../base/ip.ts";
+import { crossingOf, type OfOther } from "./crossing-routes.ts";
 import { tooMuch, tooWide, widestOf } from "./internet-share.ts";
-
-/** A network of another organization of this machine. */
-export type OfOther = { slug: string; network: string };
 
 export type RouteRules = {
   slug: string;
@@ -56,7 +53,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
   const formerlyRouted = new Set(rules.formerlyRouted);
   const machineKeeps = keptByMachine(rules);
   const crosses = crossingOf(rules);
-  /** Asked in this order, and not where the administrator has allowed the route. */
+  /** In the order in which they are asked. They are not asked about a route that the administrator has allowed. */
   const unlessAllowed: readonly Refuser[] = [
     tooWide,
     whySpecial,
@@ -207,71 +204,6 @@ function keptByMachine({ attached, machineRoutes }: Pick<RouteRules, "attached" 
     return name === undefined ? undefined : { reason: `there is ${name} to it`, isHere: false };
   };
 }
-
-/**
- * Returns a function that says why a route would take the traffic of another organization, or lead it into this organization's
- * overlay once the other's engine has stopped. In this order:
- *
- * - Equal to another's route: refused, even if root allows it. If both have it in force, the first by name keeps it.
- * - Inside another's route: refused unless root allows it, even if it was in force before.
- * - Around another's route: the same, but one that is in force stays.
- */
-function crossingOf({ slug, otherRoutes, inForce }: Pick<RouteRules, "slug" | "otherRoutes" | "inForce">) {
-  const parsed = otherRoutes.flatMap(({ slug: of, network }) =>
-    parseNetworks([network]).map((route): OtherRoute => ({ of, network: route })),
-  );
-  // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
-  const others = tableOf(parsed.filter(({ network }) => tooWide(network) === undefined));
-  const ownInForce = new Set(inForce);
-  return (route: Network, isAllowed: boolean): string | undefined => {
-    const equal = others.equalTo(route);
-    // The kernel has one route to a network, and both organizations may have got it at the same time.
-    const keepsIt = equal !== undefined && ownInForce.has(route.text) && slug < equal.of;
-    if (equal !== undefined && !keepsIt) return `there is a route of the organization "${equal.of}" to it`;
-    if (isAllowed) return undefined;
-    const around = others.around(route);
-    if (around !== undefined)
-      return `it lies in ${around.network.text}, a route of the organization "${around.of}"`;
-    const inside = ownInForce.has(route.text) ? undefined : others.inside(route);
-    return inside && `it contains ${inside.network.text}, a route of the organization "${inside.of}"`;
-  };
-}
-
-/** `of`: the slug of its organization. */
-type OtherRoute = { of: string; network: Network };
-
-/** Finds routes without comparing all: two organizations may have thousands each. */
-function tableOf(routes: readonly OtherRoute[]) {
-  // Of several equal routes the first by name counts. It is set last, and so it stays.
-  const lastNameFirst = routes.toSorted((a, b) => (a.of < b.of ? 1 : -1));
-  const byNetwork = new Map(
-    lastNameFirst.map((route) => [cutTo(route.network.prefix, route.network), route]),
-  );
-  const prefixes = [...new Set(routes.map(({ network }) => network.prefix))];
-  /** By prefix length: the narrower routes, by their network of that length. */
-  const narrowerBy = new Map<number, Map<string, OtherRoute>>();
-  const narrowerThan = (prefix: number) => {
-    const narrower = () => routes.filter(({ network }) => network.prefix > prefix);
-    const found =
-      narrowerBy.get(prefix) ?? new Map(narrower().map((route) => [cutTo(prefix, route.network), route]));
-    narrowerBy.set(prefix, found);
-    return found;
-  };
-  return {
-    equalTo: (network: Network) => byNetwork.get(cutTo(network.prefix, network)),
-    /** A wider route that holds this network. */
-    around: (network: Network) =>
-      prefixes
-        .filter((prefix) => prefix < network.prefix)
-        .flatMap((prefix) => byNetwork.get(cutTo(prefix, network)) ?? [])[0],
-    /** A narrower route within this network. */
-    inside: (network: Network) => narrowerThan(network.prefix).get(cutTo(network.prefix, network)),
-  };
-}
-
-/** The first bits of a network, as a key. */
-const cutTo = (prefix: number, { family, value }: Network): string =>
-  `${family}/${prefix}/${value >> BigInt(addressBits(family) - prefix)}`;
 
 /**
  * Returns a function that says which address that this machine needs a route would take. The kernel prefers the longest prefix:

@@ -10,7 +10,7 @@ import { isWithin, joinHostPort, parseAddressInNetwork, parseUnderlay } from "..
 import type { Log } from "../../../base/log.ts";
 import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../../protocol/path-report.ts";
 import type { System } from "../../../base/system.ts";
-import { peerMapPath, readPeerMap, type PeerMap } from "../../files/config/local-changes.ts";
+import { peerMapPath, readPeerMap, type PeerMap } from "../../files/config/peer-map.ts";
 import { listenPort } from "../../files/config/read-config.ts";
 import { readKeptState, writeKeptState, type KeptPeer, type KeptState } from "./kept-peers-file.ts";
 

@@ -4,8 +4,8 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { finishConfig, hostNames } from "../../../../src/node/files/config/config-file.ts";
-import { listenPort, silence } from "../../../../src/node/files/config/read-config.ts";
-import { restartNeeds } from "../../../../src/node/files/config/needs-restart.ts";
+import { listenPort, rememberSilence } from "../../../../src/node/files/config/read-config.ts";
+import { keysNeedingRestart } from "../../../../src/node/files/config/needs-restart.ts";
 import { readYaml } from "../../../../src/node/files/config/read-yaml.ts";
 import { readSent } from "../../../../src/node/files/config/sent-config.ts";
 import { temporaryDirectory } from "../../../support/temporary.ts";
@@ -137,7 +137,7 @@ test("a configuration in force of any size stays readable, so that a smaller one
   writeFileSync(join(directory.path, "config.yml"), large);
   expect(listenPort(directory.path)).toBe(4242);
   const after = "listen:\n  port: 4243\n";
-  expect(restartNeeds(large, after, "1.11.0").now).toEqual(["listen.port"]);
+  expect(keysNeedingRestart(large, after, "1.11.0").now).toEqual(["listen.port"]);
 });
 
 test("names that are too long for DNS are not resolved", () => {
@@ -160,19 +160,19 @@ test("a dense text without aliases is accepted, and one with a few aliases too",
 
 test("an engine is silent if the level before or after a change is; a damaged configuration is not", () => {
   let text = "logging: {level: error}";
-  const fromError = silence(() => text);
+  const fromError = rememberSilence(() => text);
   text = "logging: {level: info}";
-  const fromInfo = silence(() => text);
+  const fromInfo = rememberSilence(() => text);
   expect([fromError(), fromInfo()]).toEqual([true, false]);
   text = "logging: {level: WARN}";
   expect(fromInfo()).toBe(true);
   text = "logging: [";
-  expect([silence(() => text)(), fromError()]).toEqual([false, true]);
+  expect([rememberSilence(() => text)(), fromError()]).toEqual([false, true]);
 });
 
 test("a restart is needed for what the engine's version cannot reload, and for nothing else", () => {
   const needs = (before: string, after: string, engine: string | undefined) =>
-    restartNeeds(before, after, engine).now;
+    keysNeedingRestart(before, after, engine).now;
   const routes = (route: string) => `tun:\n  unsafe_routes:\n    - {route: ${route}, via: 10.0.0.1}\n`;
   for (const [engine, expected] of [
     ["1.6.1", ["tun.unsafe_routes"]],
@@ -186,7 +186,7 @@ test("a restart is needed for what the engine's version cannot reload, and for n
   expect(needs(relay(true), relay(false), "1.11.0")).toEqual([]);
   const rules = "firewall: {inbound: []}\npki: {blocklist: [a]}\nlogging: {level: debug}\n";
   expect(needs("firewall: {inbound: [{port: any}]}\n", rules, "1.6.1")).toEqual([]);
-  expect(restartNeeds("", "timers: {connection_alive_interval: 2}\n", "1.12.0")).toEqual({
+  expect(keysNeedingRestart("", "timers: {connection_alive_interval: 2}\n", "1.12.0")).toEqual({
     now: [],
     later: ["timers.connection_alive_interval"],
   });

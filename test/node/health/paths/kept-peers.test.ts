@@ -8,7 +8,7 @@ import {
   withPeerMap,
   writePeerMap,
   type PeerMap,
-} from "../../../../src/node/files/config/local-changes.ts";
+} from "../../../../src/node/files/config/peer-map.ts";
 import { overlayRoles, staticHosts } from "../../../../src/node/files/config/read-config.ts";
 import { stringifyYaml } from "../../../../src/base/yaml.ts";
 import { temporaryDirectory } from "../../../support/temporary.ts";
