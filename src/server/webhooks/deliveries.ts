@@ -87,7 +87,7 @@ async function deliver(deps: Deps, claimed: Claimed, stopping: AbortSignal): Pro
 }
 
 /** Sends it once, in the format of its webhook. Throws what `failureOf` puts into words. */
-function send(deps: Deps, claimed: Claimed, stopping: AbortSignal): Promise<Outcome> {
+async function send(deps: Deps, claimed: Claimed, stopping: AbortSignal): Promise<Outcome> {
   const { format, event, organization } = claimed;
   const url = new URL(claimed.url);
   switch (format) {

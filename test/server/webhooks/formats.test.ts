@@ -160,6 +160,15 @@ describe("chats", () => {
     });
 });
 
+test("a delivery whose request cannot be made has an outcome, and is tried again", async () => {
+  const { hook, deliveries } = await start();
+  // The topic of ntfy is no text: its percent-encoding is cut off.
+  const url = "http://127.0.0.1:9/%E0%A4%A";
+  const { id } = await hook({ url, format: "ntfy", events: ["webhook.created"] });
+  await until(async () => (await deliveries(id)).some(({ message }) => message !== null));
+  expect(await deliveries(id)).toMatchObject([{ state: "waiting", attempts: 1, status: null }]);
+});
+
 test("the format follows from the URL, and both must fit", async () => {
   expect(formatFor("https://hooks.slack.com/services/a")).toBe("slack");
   expect(formatFor("https://discord.com/api/webhooks/1/x")).toBe("discord");
