@@ -79,12 +79,12 @@ export const command: Implementation = {
     const file = values.text("prepare");
     const actions = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
     const [action] = actions;
-    const [first, suffix] = words;
+    const [nameOrVerb, suffix] = words;
     if (suffix !== undefined && action === undefined && file === undefined) {
-      if (first !== "allow" && first !== "disallow")
+      if (nameOrVerb !== "allow" && nameOrVerb !== "disallow")
         throw new AppError("usage", "Give one NAME; or allow or disallow, and a SUFFIX");
       const { changeSuffix } = await import("./names-suffix.ts");
-      return changeSuffix(first, suffix, context);
+      return changeSuffix(nameOrVerb, suffix, context);
     }
     if (actions.length + words.length + (file === undefined ? 0 : 1) > 1)
       throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
@@ -95,7 +95,7 @@ export const command: Implementation = {
     }
     if (action === undefined) {
       const { listNames, showName } = await import("./names-shown.ts");
-      return first === undefined ? listNames(context) : showName(first, context);
+      return nameOrVerb === undefined ? listNames(context) : showName(nameOrVerb, context);
     }
     const { isLinux } = await import("../../platform/network/kernel.ts");
     if (!isLinux(context.system) && (action === "run" || values.on("search") || values.on("peers"))) {

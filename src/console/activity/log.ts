@@ -55,8 +55,10 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
   const [isAll, setAll] = useState(false);
   const [isReading, setReading] = useState(true);
   const [error, setError] = useState<ApiError>();
+  // For callbacks of former drawings: the present events.
   const kept = useRef(events);
   kept.current = events;
+  // Aborted when another organization or time is shown: late answers are dropped.
   const over = useRef(new AbortController());
   const add = (more: readonly AuditEvent[]) =>
     setEvents((known) => {

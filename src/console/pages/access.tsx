@@ -11,7 +11,8 @@ import { draftOf, forgetSaved, type Draft } from "../access/draft-state.ts";
 import { load, undoEvent } from "../access/draft.ts";
 import { DraftPanel } from "../access/draft-panel.tsx";
 import type { Saved } from "../access/saved.ts";
-import { GroupMatrix, Groups } from "../access/group-matrix.tsx";
+import { GroupList } from "../access/matrix/group-list.tsx";
+import { GroupMatrix } from "../access/matrix/group-matrix.tsx";
 import { RuleForm } from "../access/rule-form.tsx";
 import { RuleList, rulesTerminal } from "../access/rule-list.tsx";
 import { PolicyTests } from "../access/tests.tsx";
@@ -88,7 +89,7 @@ export function Access() {
         <div class="access">
           <div class="stackd">
             <RuleList draft={draft} saved={saved} mayEdit={mayEdit} />
-            {edited === undefined ? <Groups rules={saved.rules} /> : null}
+            {edited === undefined ? <GroupList rules={saved.rules} /> : null}
             <PolicyTests draft={draft} saved={saved} mayEdit={mayEdit} />
           </div>
           <div class={saved.rules.length > maxInSight ? "stackd stays" : "stackd"}>

@@ -19,6 +19,7 @@ import { Line } from "../ui/parts.tsx";
 import { SettingFields, useSettings, type SettingsForm } from "../ui/setting-fields.tsx";
 
 type Values = Omit<GivenOf<typeof organizationProvidersApi.create>, "issuer">;
+/** The values that a new provider begins with. */
 const usual: Values = valuesOf(organizationProviderSettings);
 const withSecret = (more: string): Settings => {
   const { client_secret } = organizationProviderSettings;

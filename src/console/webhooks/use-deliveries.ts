@@ -57,6 +57,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
   const { data, error } = useResource(pathBefore(), { isCalm: true });
   useEffect(() => data && join(data), [data]);
+  // How many more readings an event asks for.
   const looks = useRef(0);
   useEffect(() => onEvent(() => void (looks.current = looksAfterEvent)), []);
   useEffect(() => {

@@ -120,7 +120,7 @@ type Prepared = { body: Body; effect: string };
  * is none. `kept`: the newest seal that was signed here. `publishedNumber`: of the newest published one, or 0. Throws conflict
  * if the control plane lacks others before it, as after the restore of an old backup.
  */
-function unpublished(
+function findUnpublished(
   kept: Kept | undefined,
   publishedNumber: number,
   slug: string,
@@ -150,7 +150,7 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const { newestOf } = await import("../../../server/config/next-seal.ts");
   const answer = await api.call(sealsApi.list, { slug });
   const kept = records.newest();
-  const unsent = unpublished(kept, newestOf(answer.seals)?.seal.number ?? 0, slug, records);
+  const unsent = findUnpublished(kept, newestOf(answer.seals)?.seal.number ?? 0, slug, records);
   if (unsent !== undefined) return unsent;
   const draft = await makeDraft(context, { api, answer, kept, records });
   for (const line of await draftLines(draft, { slug, answer })) output.say(line);
