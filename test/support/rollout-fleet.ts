@@ -163,6 +163,6 @@ async function hasOrder(server: TestServer, bot: Bot): Promise<boolean> {
 
 async function newest(server: TestServer, org: Organization): Promise<Rollout> {
   const row = await server.db.get("SELECT max(id) AS id FROM rollouts WHERE org_id = $1", [org.id]);
-  const { findRollout } = await import("../../src/server/rollout/rollouts.ts");
+  const { findRollout } = await import("../../src/server/rollout/show-rollouts.ts");
   return findRollout(server.app.services, org, Number(row?.["id"]));
 }

@@ -24,8 +24,8 @@ export const candidate = computed({
   agentVersion: textOrNull(),
   lastCheckinAt: integer(),
 });
-/** Nodes that can take part. `condition`: SQL. */
-export const candidates = (condition: string) =>
+/** SQL that selects nodes which can take part. $1: the organization. */
+export const selectCandidates = (condition: string) =>
   `SELECT id, name, is_lighthouse, is_relay, coalesce(reported_version, agent_version) AS agent_version,
      coalesce(last_checkin_at, 0) AS last_checkin_at
    FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ${condition} ORDER BY name, id`;
@@ -37,7 +37,11 @@ export const isTooOld = (version: string | null) =>
 export async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillRow) {
   const isSilent = `last_checkin_at > $2
     AND NOT EXISTS (SELECT 1 FROM drill_nodes m WHERE m.drill_id = $3 AND m.node_id = id AND m.peers IS NOT NULL)`;
-  const rows = await queryAll(reader, candidate, candidates(isSilent), [orgId, beginsAt - onlineMs, id]);
+  const rows = await queryAll(reader, candidate, selectCandidates(isSilent), [
+    orgId,
+    beginsAt - onlineMs,
+    id,
+  ]);
   const summary = (some: typeof rows) => ({
     count: some.length,
     first: some.slice(0, maxNamed).map(({ name }) => name),
@@ -48,7 +52,7 @@ export async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillR
   };
 }
 
-/** The newest first. */
+/** The newest first. `id`: this one alone. */
 export async function listDrills(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   { id: orgId }: { id: number },
@@ -62,23 +66,23 @@ export async function listDrills(
   return shown;
 }
 
-const sums = computed({ reported: integer(), watched: integer() });
-const readSums =
+const sumsPick = computed({ reported: integer(), watched: integer() });
+const sumsSql =
   "SELECT count(peers) AS reported, CAST(coalesce(sum(peers), 0) AS BIGINT) AS watched FROM drill_nodes WHERE drill_id = $1";
 /** Only reports with a loss, or about being away: most nodes have neither. */
-const readTelling = `SELECT ${drillNodes.select()} FROM drill_nodes
+const tellingReportsSql = `SELECT ${drillNodes.select()} FROM drill_nodes
   WHERE drill_id = $1 AND (losses <> '[]' OR state <> 'ended') ORDER BY node_name, node_id`;
 
 export async function showDrill(reader: Reader, row: DrillRow, now: number): Promise<Drill> {
-  const reports = await queryAll(reader, drillNodes, readTelling, [row.id]);
-  const { reported = 0, watched = 0 } = (await queryOne(reader, sums, readSums, [row.id])) ?? {};
-  const losses = pairsOf(reports);
+  const reports = await queryAll(reader, drillNodes, tellingReportsSql, [row.id]);
+  const { reported = 0, watched = 0 } = (await queryOne(reader, sumsPick, sumsSql, [row.id])) ?? {};
+  const losses = mergeLosses(reports);
   const { silent, tooOld } = row.endedAt === null ? await readSilent(reader, row) : row;
-  const running = now < row.endsAt ? "running" : "reporting";
+  const stateBeforeEnd = now < row.endsAt ? "running" : "reporting";
   return {
     id: row.id,
     kind: row.kind,
-    state: row.endedAt === null ? running : "ended",
+    state: row.endedAt === null ? stateBeforeEnd : "ended",
     nodes: await showTargets(reader, row, reports),
     for_s: Math.max(0, Math.round((row.endsAt - row.beginsAt) / 1000)),
     begins_at: formatTime(row.beginsAt),
@@ -94,9 +98,12 @@ export async function showDrill(reader: Reader, row: DrillRow, now: number): Pro
   };
 }
 
-const named = computed({ id: integer(), name: text() });
+const namePick = computed({ id: integer(), name: text() });
 
-/** The nodes that should be away. Without the control plane, these are all: only those that refused are shown. */
+/**
+ * The nodes that should be away. `targets` is empty if the control plane is away: then all nodes are without it, and only those that
+ * refused are shown.
+ */
 async function showTargets(
   reader: Reader,
   { orgId, targets }: DrillRow,
@@ -113,16 +120,21 @@ async function showTargets(
         reason,
       }));
   const sql = `SELECT id, name FROM nodes WHERE org_id = $1 AND id IN (${places(targets, 2)}) ORDER BY name`;
-  return (await queryAll(reader, named, sql, [orgId, ...targets])).map(({ id, name }) => {
+  return (await queryAll(reader, namePick, sql, [orgId, ...targets])).map(({ id, name }) => {
     const { state = "told", reason = "" } = reports.find(({ nodeId }) => nodeId === id) ?? {};
+    // A report of the end alone does not say whether the node was away.
     return { node: id, node_name: name, state: state === "ended" ? "told" : state, reason };
   });
 }
 
+/** A loss between two nodes. */
 type Pair = Drill["losses"][number];
 
-/** Losses, the longest first. Overlapping reports of both ends of a pair are one loss, from the first begin to the last end. */
-export function pairsOf(reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeName" | "losses">[]): Pair[] {
+/** The losses, the longest first. Overlapping reports of both ends of a pair are one loss, from the first begin to the last end. */
+export function mergeLosses(
+  reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeName" | "losses">[],
+): Pair[] {
+  /** By the ids of both nodes, the lower one first. */
   const pairs = new Map<string, Pair[]>();
   for (const { nodeId, nodeName, losses } of reports)
     for (const { peer: to, name, fromMs, untilMs } of losses) {
@@ -146,6 +158,6 @@ export function pairsOf(reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeNam
   return [...pairs.values()].flat().toSorted((a, b) => (lengthOf(b) > lengthOf(a) ? 1 : -1));
 }
 
-type Time = Pick<Pair, "from_s" | "until_s">;
-const overlap = (a: Time, b: Time) =>
+type Span = Pick<Pair, "from_s" | "until_s">;
+const overlap = (a: Span, b: Span) =>
   a.from_s <= (b.until_s ?? Number.POSITIVE_INFINITY) && b.from_s <= (a.until_s ?? Number.POSITIVE_INFINITY);

@@ -23,7 +23,7 @@ import { nodes } from "../store/tables/nodes.ts";
 import { drillNodes, drills, type DrillLosses, type DrillRow } from "../store/tables/drills.ts";
 import {
   candidate,
-  candidates,
+  selectCandidates,
   firstVersion,
   isTooOld,
   maxNamed,
@@ -36,8 +36,8 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
 /**
- * How many drills of an organization are kept, to count how much of the time they took. Even of the shortest ones, fewer may
- * begin at once.
+ * How many drills of an organization are kept, to count how much of the time they took (refuseTooMuch). Of even the shortest drills,
+ * no more than this fit into the time that drills may take at once.
  */
 const keptDrills = 60;
 /** Reports of one drill that are stored. In a larger organization, further nodes count as silent. */
@@ -45,8 +45,8 @@ const maxReports = 10_000;
 
 export type LiveDrills = {
   /**
-   * The order for a node, with its check-in; undefined: none. `taken`: the number of the last order that it took, 0 before the first;
-   * undefined: its agent knows no drills.
+   * The order for a node, which the answer to its check-in holds; undefined: none. `taken`: the number of the last order that it took, 0
+   * before the first; undefined: its agent knows no drills.
    */
   orderFor(orgId: number, nodeId: number, taken: number | undefined): DrillOrder | undefined;
 };
@@ -91,6 +91,7 @@ export function makeLiveDrills(
   };
 }
 
+/** The order that ends the drill now. */
 const abortOf = ({ beginsAt, kind }: DrillRow): DrillOrder => ({
   order: beginsAt + 1,
   kind,
@@ -105,7 +106,7 @@ async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: Dri
     return [];
   }
   const role = kind === "lighthouse-away" ? "lighthouse" : "relay";
-  const sql = candidates(role === "lighthouse" ? "is_lighthouse = 1" : "is_relay = 1");
+  const sql = selectCandidates(role === "lighthouse" ? "is_lighthouse = 1" : "is_relay = 1");
   const all = await queryAll(reader, candidate, sql, [org.id]);
   const names = all.map(({ name }) => name).slice(0, maxNamed);
   if (all.length === 0) throw new AppError("conflict", `No node of ${org.slug} is a ${role}.`);
@@ -113,7 +114,7 @@ async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: Dri
     throw new AppError("conflict", `There are several: ${names.join(", ")}.`, {
       hint: "Say which is away: `--node NAME`, for several of them repeatedly.",
     });
-  if (ids.some((id) => all.every((each) => each.id !== id)))
+  if (!ids.every((id) => all.some((node) => node.id === id)))
     throw new AppError("conflict", `Name nodes that are a ${role}: ${names.join(", ")}.`);
   const chosen = ids.length === 0 ? all : all.filter(({ id }) => ids.includes(id));
   for (const { name, agentVersion, lastCheckinAt } of chosen) {
@@ -130,11 +131,11 @@ async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: Dri
 export async function createDrill(
   { db, system }: Store,
   org: Org,
-  wanted: DrillRequest,
+  request: DrillRequest,
   actor: Actor,
 ): Promise<Drill> {
   const now = system.now();
-  const targets = await chooseTargets(db, org, wanted, now);
+  const targets = await chooseTargets(db, org, request, now);
   const row = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     const open = await drills.find(tx, { orgId: org.id, endedAt: null });
@@ -142,7 +143,7 @@ export async function createDrill(
     await refuseBesideDrill(tx, org, now);
     await refuseBesideRollout(tx, org);
     const earlier = await drills.all(tx, { orgId: org.id });
-    refuseTooMuch(earlier, wanted.for_s, now);
+    refuseTooMuch(earlier, request.for_s, now);
     const lastBeginsAt = Math.max(0, ...earlier.map((each) => each.beginsAt));
     // `beginsAt` is the number of the order, too, and nodes take only rising numbers. The number after it aborts the drill.
     const beginsAt = Math.max(now + drillLeadMs, lastBeginsAt + 2);
@@ -152,13 +153,13 @@ export async function createDrill(
       });
     const drill = await drills.insertReturning(tx, {
       orgId: org.id,
-      kind: wanted.kind,
+      kind: request.kind,
       targets: targets.map(({ id }) => id),
       beginsAt,
-      endsAt: beginsAt + wanted.for_s * 1000,
+      endsAt: beginsAt + request.for_s * 1000,
     });
     await deleteOld(tx, org.id);
-    const after = { kind: wanted.kind, for_s: wanted.for_s, nodes: targets.map(({ name }) => name) };
+    const after = { kind: request.kind, for_s: request.for_s, nodes: targets.map(({ name }) => name) };
     const subject = `drill/${drill.id}`;
     await record(tx, { orgId: org.id, at: now, type: "drill.began", actor, subject, after });
     await tx.notify("drill", String(org.id));
@@ -261,10 +262,11 @@ export async function takeDrillReport(
   });
 }
 
-const countReports = (reader: Reader, id: number, more = "") =>
-  queryNumber(reader, `SELECT count(*) AS n FROM drill_nodes WHERE drill_id = $1${more}`, [id]);
+/** `condition`: SQL that further limits the reports. */
+const countReports = (reader: Reader, id: number, condition = "true") =>
+  queryNumber(reader, `SELECT count(*) AS n FROM drill_nodes WHERE drill_id = $1 AND ${condition}`, [id]);
 
-const peer = computed({ id: integer(), name: text(), ip: text(), ip6: textOrNull() });
+const peerPick = computed({ id: integer(), name: text(), ip: text(), ip6: textOrNull() });
 
 /** Replaces the addresses of the report by the nodes that have them now: later other nodes may have them. */
 async function namedLosses(
@@ -278,7 +280,7 @@ async function namedLosses(
   const sql = `SELECT id, name, ip, ip6 FROM nodes WHERE org_id = $1 AND state = 'active'
     AND (ip IN (${listed}) OR ip6 IN (${listed}))`;
   const owners = new Map<string, { id: number; name: string }>();
-  for (const node of await queryAll(reader, peer, sql, [orgId, ...addresses]))
+  for (const node of await queryAll(reader, peerPick, sql, [orgId, ...addresses]))
     for (const address of [node.ip, node.ip6 ?? node.ip]) owners.set(address, node);
   return losses.flatMap((each) => {
     const owner = owners.get(each.peer);
@@ -287,12 +289,13 @@ async function namedLosses(
   });
 }
 
+/** Stores the end of a drill, unless it is stored already, with the nodes that have not reported. */
 async function endDrill(tx: Transaction, row: DrillRow, now: number): Promise<void> {
   const { id, orgId } = row;
-  const silent = await readSilent(tx, row);
-  if ((await drills.update(tx, { id, endedAt: null }, { endedAt: now, ...silent })) === 0) return;
-  const lost = await countReports(tx, id, " AND losses <> '[]'");
-  const after = { kind: row.kind, nodes_with_losses: lost, silent: silent.silent.count };
+  const silence = await readSilent(tx, row);
+  if ((await drills.update(tx, { id, endedAt: null }, { endedAt: now, ...silence })) === 0) return;
+  const withLosses = await countReports(tx, id, "losses <> '[]'");
+  const after = { kind: row.kind, nodes_with_losses: withLosses, silent: silence.silent.count };
   await record(tx, { orgId, at: now, type: "drill.ended", actor: ourselves, subject: `drill/${id}`, after });
 }
 

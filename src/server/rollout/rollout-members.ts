@@ -14,7 +14,8 @@ import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollout
 import { chooseRings, rankOf, type Candidate, type Placed } from "./choose-rings.ts";
 
 type Services = Pick<ServerOptions, "db" | "system">;
-type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "settings" | "groups" | "createdAt">;
+/** Which nodes a rollout concerns, and what it gives them. */
+type RolloutScope = Pick<RolloutRow, "orgId" | "agent" | "engine" | "settings" | "groups" | "createdAt">;
 /** What a node runs; null: not reported. */
 type Versions = Record<"agent" | "engine", string | null>;
 type Member = Candidate & Versions;
@@ -24,7 +25,7 @@ const sliceSize = 500;
 /** Between two slices, so that other work of the database gets its turn. */
 const pauseMs = 5;
 
-const seedOf = ({ orgId, createdAt }: Wanted): string => `${orgId}/${createdAt}`;
+const seedOf = ({ orgId, createdAt }: RolloutScope): string => `${orgId}/${createdAt}`;
 
 /** Active nodes that permit the update and are not in the rollout. $2: after this id; $3: the rollout; $4: the permission, for LIKE. */
 const permitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
@@ -36,13 +37,17 @@ const permitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
 const formerReportsMs = 120_000;
 
 const passedPick = computed({ nodeId: integer(), agent: textOrNull(), engine: textOrNull() });
-const readPassed = `SELECT m.node_id, r.agent, r.engine FROM rollout_nodes m JOIN rollouts r ON r.id = m.rollout_id
+const passedSql = `SELECT m.node_id, r.agent, r.engine FROM rollout_nodes m JOIN rollouts r ON r.id = m.rollout_id
   WHERE m.node_id BETWEEN $1 AND $2 AND m.state = 'passed' AND m.at > $3 AND r.org_id = $4`;
 
+/** Null is no version, which is lower than each. */
 const higher = (a: string | null, b: string | null) =>
   a === null || (b !== null && compareVersions(b, a) > 0) ? b : a;
 
-/** What these nodes run. A node that has just passed a rollout has at least its versions, although a replaced program reports lower ones. */
+/**
+ * Tells what each of these nodes runs. A node that has just passed a rollout has at least its versions, although a replaced program
+ * reports lower ones.
+ */
 async function readVersions(
   { db, system }: Services,
   orgId: number,
@@ -50,7 +55,7 @@ async function readVersions(
 ): Promise<(node: NodeRecord) => Versions> {
   const [first, last] = [nodes.at(0)?.id ?? 0, nodes.at(-1)?.id ?? 0];
   const since = system.now() - formerReportsMs;
-  const rows = await queryAll(db, passedPick, readPassed, [first, last, since, orgId]);
+  const rows = await queryAll(db, passedPick, passedSql, [first, last, since, orgId]);
   const passed = Map.groupBy(rows, ({ nodeId }) => nodeId);
   return ({ id, agentVersion, overlayVersion }) => {
     const reported: Versions = { agent: agentVersion, engine: overlayVersion };
@@ -70,21 +75,21 @@ async function readVersions(
  */
 export async function readCandidates(
   { db, system }: Services,
-  wanted: Wanted & { id?: number },
+  scope: RolloutScope & { id?: number },
   { isForStart = false } = {},
 ): Promise<{ candidates: Member[]; isPermitted: boolean }> {
-  const { orgId, id = 0, createdAt } = wanted;
-  const seed = seedOf(wanted);
+  const { orgId, id = 0, createdAt } = scope;
+  const seed = seedOf(scope);
   const candidates: Member[] = [];
   // The column lists what is permitted in alphabetical order (permissionText).
-  const words = rolledOut.filter((what) => wanted[what] !== null).toSorted();
+  const words = rolledOut.filter((what) => scope[what] !== null).toSorted();
   const permits = `%${words.join("%")}%`;
   for (let last = 0; ; await system.sleep(pauseMs)) {
     const nodes = await queryAll(db, nodeRecord, permitting, [orgId, last, id, permits]);
     const versionsOf = await readVersions({ db, system }, orgId, nodes);
     for (const node of nodes) {
       const versions = versionsOf(node);
-      if (!isConcerned(node, versions, wanted)) continue;
+      if (!isConcerned(node, versions, scope)) continue;
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
@@ -103,8 +108,8 @@ export async function readCandidates(
 }
 
 /** Whether the rollout changes the node: it raises a version, or sets settings, and lowers no version. */
-function isConcerned(node: NodeRecord, versions: Versions, wanted: Wanted): boolean {
-  const { agent, engine, settings, groups } = wanted;
+function isConcerned(node: NodeRecord, versions: Versions, scope: RolloutScope): boolean {
+  const { agent, engine, settings, groups } = scope;
   if (groups.length > 0 && !groups.some((each) => node.groups.includes(each))) return false;
   /** Positive: the node gets something newer; 0: it has this already. */
   const compare = (next: string, current: string | null) =>
@@ -127,13 +132,13 @@ export const isOneSlice = (candidates: readonly Member[]): boolean => candidates
 export async function writeSlice(
   tx: Transaction,
   row: Pick<RolloutRow, "id">,
-  chosen: readonly Placed<Member>[],
+  placed: readonly Placed<Member>[],
   now: number,
 ): Promise<void> {
   await writeMembers(
     tx,
     // In the order of the table's columns; the last five are those that reports fill.
-    chosen
+    placed
       .slice(0, sliceSize)
       .map(([{ id, agent, engine }, ring]) => [
         row.id,
@@ -150,7 +155,7 @@ export async function writeSlice(
         "",
       ]),
   );
-  if (chosen.length > sliceSize) return;
+  if (placed.length > sliceSize) return;
   const rings = await queryNumber(tx, `SELECT max(ring) AS n ${ofRollout}`, [row.id]);
   await rollouts.update(tx, { id: row.id }, { ring: 1, rings, since: now });
 }
@@ -159,20 +164,20 @@ export async function writeSlice(
 export async function writeMissing(services: Services, row: RolloutRow): Promise<void> {
   const { db, system } = services;
   const count = `SELECT count(*) AS n ${ofRollout}`;
-  let placed = await queryNumber(db, count, [row.id]);
+  let written = await queryNumber(db, count, [row.id]);
   const { candidates } = await readCandidates(services, row);
-  const chosen = chooseRings(candidates, placed);
+  const placed = chooseRings(candidates, written);
   for (let start = 0; ; start += sliceSize) {
     const isWritten = await db.writeFor({ org: row.orgId }, async (tx) => {
       const current = await rollouts.find(tx, { id: row.id });
       // Another server may have written a slice since, or an administrator paused or ended the rollout.
       const isUnchanged = current?.state === "running" && current.ring === 0;
-      if (!isUnchanged || (await queryNumber(tx, count, [row.id])) !== placed) return false;
-      await writeSlice(tx, row, chosen.slice(start), system.now());
+      if (!isUnchanged || (await queryNumber(tx, count, [row.id])) !== written) return false;
+      await writeSlice(tx, row, placed.slice(start), system.now());
       return true;
     });
-    placed += sliceSize;
-    if (!isWritten || start + sliceSize >= chosen.length) return;
+    written += sliceSize;
+    if (!isWritten || start + sliceSize >= placed.length) return;
     await system.sleep(pauseMs);
   }
 }

@@ -82,12 +82,12 @@ export function nextStep(
   if (!["running", "paused", "returning"].includes(progress.state)) return undefined;
   // The clock was set back: count from now, else a ring that goes back would wait until `since` comes again.
   if (progress.since > now) return { progress: { ...progress, since: now }, changes: [] };
-  const skipped = ring.members.flatMap(whetherSkipped);
+  const skipped = ring.members.flatMap((member) => skipUnable(member) ?? []);
   if (skipped.length > 0) return { progress, changes: skipped };
   if (progress.state === "returning") return goBack(progress, ring, now);
-  const failures = ring.members.flatMap((each) => whyFailed(each, watchS) ?? []);
-  const failed = failures.find((each) => !each.mayBeNetwork) ?? failures[0];
-  if (failed !== undefined) return whenFailed(progress, ring, failed, now);
+  const failures = ring.members.flatMap((member) => failureOf(member, watchS) ?? []);
+  const failure = failures.find(({ mayBeNetwork }) => !mayBeNetwork) ?? failures[0];
+  if (failure !== undefined) return stepAfterFailure(progress, ring, failure, now);
   if (progress.state === "paused") return undefined;
   const told = nodesToTell(ring, hours, now);
   if (told.length > 0) return { progress, changes: told };
@@ -114,75 +114,99 @@ function stopForWorse(progress: Progress, ring: Ring, worse: string, now: number
 export function isCompared(ring: Ring, { state, watchS }: Pick<RolloutRow, "state" | "watchS">): boolean {
   if (state === "returning") return false;
   if (state === "running" && isOver(ring)) return true;
-  return ring.members.some((each) => whyFailed(each, watchS)?.mayBeNetwork === true);
+  return ring.members.some((member) => failureOf(member, watchS)?.mayBeNetwork === true);
 }
 
 /**
  * The ring goes back, unless the failure may be one of the network and nodes that have not changed work worse, too: then the
- * rollout pauses, and an administrator decides.
+ * rollout pauses, and an administrator decides. Undefined: wait for more reports.
  */
-function whenFailed(
-  progress: Progress,
-  ring: Ring,
-  { member, reason, mayBeNetwork }: Failure,
-  now: number,
-): Step | undefined {
-  const { nodeId, state, stateMs, probe, logLine } = member;
-  const isPaused = progress.state === "paused";
-  const cause = { since: now, reason, failedNode: nodeId, probe, logLine };
+function stepAfterFailure(progress: Progress, ring: Ring, failure: Failure, now: number): Step | undefined {
+  const { member, mayBeNetwork } = failure;
+  const { nodeId, state } = member;
   const stop: Step = {
-    progress: { ...progress, ...cause, state: "returning" },
+    progress: { ...progress, ...causeOf(failure, now), state: "returning" },
     changes: state === "failed" ? [] : [{ nodeId, state: "failed" }],
     event: "stopped",
   };
   if (!mayBeNetwork || ring.rises === undefined) return stop;
-  const { unchanged: worseElsewhere, areHeard } = ring.rises;
-  if (worseElsewhere === undefined) {
-    // Nodes that have not changed may still report the same fault. After a pause, a silent node may still check in again.
-    const isEarly =
-      state === "failed"
-        ? areHeard && stateMs < lossReportedWithinMs
-        : isPaused && now - progress.since < silentMs;
-    return isEarly ? undefined : stop;
-  }
+  const { unchanged: worseElsewhere, hasReports } = ring.rises;
+  if (worseElsewhere !== undefined) return pauseForNetwork(progress, failure, worseElsewhere, now);
+  // Nodes that have not changed may still report the same fault.
+  const mayBeReported = hasReports && member.stateMs < lossReportedWithinMs;
+  // After a pause, a silent node may still check in again.
+  const mayReturn = progress.state === "paused" && now - progress.since < silentMs;
+  const mustWait = state === "failed" ? mayBeReported : mayReturn;
+  return mustWait ? undefined : stop;
+}
+
+const causeOf = ({ member: { nodeId, probe, logLine }, reason }: Failure, now: number) => ({
+  since: now,
+  reason,
+  failedNode: nodeId,
+  probe,
+  logLine,
+});
+
+/** The failed node goes back alone, and the rollout pauses. `worseElsewhere`: how nodes that have not changed work worse. */
+function pauseForNetwork(
+  progress: Progress,
+  failure: Failure,
+  worseElsewhere: string,
+  now: number,
+): Step | undefined {
+  const { nodeId, state } = failure.member;
   // A silent node gets no order: it goes back by itself if it does not work.
   const changes: MemberChange[] = state === "failed" ? [{ nodeId, state: "returning" }] : [];
-  const why = `${reason}. Nodes that have not changed work worse, too: ${worseElsewhere}`;
-  if (!isPaused)
-    return { progress: { ...progress, ...cause, reason: why, state: "paused" }, changes, event: "changed" };
+  if (progress.state !== "paused") {
+    const reason = `${failure.reason}. Nodes that have not changed work worse, too: ${worseElsewhere}`;
+    const cause = { ...causeOf(failure, now), reason };
+    return { progress: { ...progress, ...cause, state: "paused" }, changes, event: "changed" };
+  }
   if (changes.length > 0) return { progress, changes };
   // While the fault lasts, the pause begins anew, so that the silent node keeps its time.
   const isRecent = now - progress.since < silentMs / 2;
   return isRecent ? undefined : { progress: { ...progress, since: now }, changes: [] };
 }
 
-/** A node without permission takes no order. If it was told before, it has not begun, or ends its watch by itself. */
-function whetherSkipped({ nodeId, isEnded, isPermitted, state }: Member): MemberChange[] {
-  if (isEnded) return [{ nodeId, state: "skipped" }];
-  if (isPermitted || (state !== "waiting" && state !== "told")) return [];
-  return [{ nodeId, state: "skipped", reason: "Root of this machine no longer permits the update" }];
+/**
+ * The change of a node that cannot take part any more; undefined: it can. A node without permission takes no order. If it was told
+ * before, it has not begun, or ends its watch by itself.
+ */
+function skipUnable({ nodeId, isEnded, isPermitted, state }: Member): MemberChange | undefined {
+  if (isEnded) return { nodeId, state: "skipped" };
+  if (isPermitted || (state !== "waiting" && state !== "told")) return undefined;
+  return { nodeId, state: "skipped", reason: "Root of this machine no longer permits the update" };
 }
 
 /** `mayBeNetwork`: the network may be the cause, not the update. */
 type Failure = { member: Member; reason: string; mayBeNetwork: boolean };
 
 /** Undefined: the node has not failed. */
-function whyFailed(member: Member, watchS: number): Failure | undefined {
-  const { name, state, stateMs, reason } = member;
+function failureOf(member: Member, watchS: number): Failure | undefined {
   const isSilent = member.silentMs > silentMs;
-  const mayBeNetwork = state === "failed" ? mayBeOfNetwork(member.probe) : isSilent;
-  const because = (text: string): Failure => ({ member, reason: text, mayBeNetwork });
-  if (state === "failed") return because(reason === "" ? `${name} does not work with it` : reason);
+  const reason = whyFailed(member, watchS, isSilent);
+  if (reason === undefined) return undefined;
+  return {
+    member,
+    reason,
+    mayBeNetwork: member.state === "failed" ? mayBeOfNetwork(member.probe) : isSilent,
+  };
+}
+
+function whyFailed(
+  { name, state, stateMs, reason }: Member,
+  watchS: number,
+  isSilent: boolean,
+): string | undefined {
+  if (state === "failed") return reason === "" ? `${name} does not work with it` : reason;
   if (state === "told" && stateMs > applyWithinMs)
-    return because(
-      isSilent
-        ? `${name} is not in contact since it was told to change`
-        : `${name} did not apply it within ${applyWithinMs / 60_000} minutes`,
-    );
+    return isSilent
+      ? `${name} is not in contact since it was told to change`
+      : `${name} did not apply it within ${applyWithinMs / 60_000} minutes`;
   if (state !== "applied") return undefined;
-  if (isSilent && stateMs > silentMs) return because(`${name} is not in contact since it changed`);
-  if (stateMs > watchS * 1000 + lateMs) return because(`${name} has not said that it works`);
-  return undefined;
+  if (isSilent && stateMs > silentMs) return `${name} is not in contact since it changed`;
+  return stateMs > watchS * 1000 + lateMs ? `${name} has not said that it works` : undefined;
 }
 
 /** How many nodes may change at once: 2 % of all, but at least 20. */
@@ -263,6 +287,9 @@ function leaveRing(progress: Progress, ring: Ring, now: number): Step {
   return { progress: { ...progress, ring: progress.ring + 1, since: now }, changes, event: "ring_passed" };
 }
 
+/** The states of nodes that have changed, or may have: a ring that goes back tells them to. */
+const changedStates = ["told", "applied", "passed", "failed"] as const;
+
 /**
  * Tells every node of the ring that has changed to go back: of nodes with a common key, one after the other. The rollout has
  * stopped once all are back, or after `backWithinMs`: by then all are told, whatever their keys.
@@ -273,16 +300,13 @@ function goBack(progress: Progress, { members, counts }: Ring, now: number): Ste
   const busyKeys = new Set(isLate ? [] : goingBack.filter(isChanging).flatMap(({ keys }) => keys));
   const changes: MemberChange[] = [];
   for (const { nodeId, state, keys } of members) {
-    if (!["told", "applied", "passed", "failed"].includes(state)) continue;
-    if (keys.some((key) => busyKeys.has(key))) continue;
+    const isChanged = changedStates.some((each) => each === state);
+    if (!isChanged || keys.some((key) => busyKeys.has(key))) continue;
     for (const key of keys) busyKeys.add(key);
     changes.push({ nodeId, state: "returning" });
   }
   if (changes.length > 0) return { progress, changes };
-  const notBack = (["told", "applied", "passed", "failed", "returning"] as const).reduce(
-    (sum, state) => sum + (counts[state] ?? 0),
-    0,
-  );
-  if (notBack > 0 && !isLate) return undefined;
+  const isEachBack = [...changedStates, "returning" as const].every((state) => (counts[state] ?? 0) === 0);
+  if (!isEachBack && !isLate) return undefined;
   return { progress: { ...progress, state: "stopped", since: now }, changes: [] };
 }

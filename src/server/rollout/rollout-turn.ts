@@ -15,7 +15,7 @@ import { rolledOut } from "../../api/rollouts.ts";
 import { findWorst, readCompared, risesSince } from "./compare-unchanged.ts";
 import { endOrder, giveOrder } from "./node-orders.ts";
 import { writeMissing } from "./rollout-members.ts";
-import { endSettings, whichSettings } from "./settings-in-rings.ts";
+import { endSettings, settingsField } from "./settings-in-rings.ts";
 import {
   isCompared,
   lateMs,
@@ -32,7 +32,7 @@ type Services = Pick<ServerOptions, "db" | "system" | "clock">;
 /** How long ago `at` was, ms, without the time in which no server worked. */
 type TimeSince = (at: number) => number;
 
-/** After a turn, the loop rests this many times as long as the turn took: a large organization costs no more than a small one. */
+/** After a turn, the loop rests this many times as long as the turn took: it takes 1 % of the time, also with large organizations. */
 const restFactor = 100;
 const longestRestMs = 45_000;
 
@@ -51,13 +51,13 @@ export function makeRollouts(services: Services): () => Promise<void> {
   };
 }
 
-const openRollouts = `SELECT ${rollouts.select("r")} FROM rollouts r JOIN organizations o ON o.id = r.org_id
+const openRolloutsSql = `SELECT ${rollouts.select("r")} FROM rollouts r JOIN organizations o ON o.id = r.org_id
   WHERE r.ended_at IS NULL AND o.deleted_at IS NULL`;
 
 /** Takes one step of each open rollout. `isIdle`: none is open. `isRingOver`: one of them began its next ring. */
 export async function advanceRollouts(services: Services): Promise<{ isIdle: boolean; isRingOver: boolean }> {
   const { db, system } = services;
-  const open = await queryAll(db, rollouts, openRollouts);
+  const open = await queryAll(db, rollouts, openRolloutsSql);
   let isRingOver = false;
   if (open.length === 0) return { isIdle: true, isRingOver };
   const now = system.now();
@@ -67,17 +67,17 @@ export async function advanceRollouts(services: Services): Promise<{ isIdle: boo
     // Ring 0: its nodes are not written yet.
     if (row.ring === 0 && row.state === "running") return writeMissing(services, row);
     const ring = await readRing(db, row, now, timeSince);
-    const looked = { row, now, silentBefore: silentBefore(timeSince, now) };
+    const moment = { row, now, silentBefore: silentBefore(timeSince, now) };
     // Figures from before the ring changed. Those of an earlier ring do not count.
     const figuresBefore = row.compared?.ring === row.ring ? row.compared : undefined;
     if (figuresBefore !== undefined && isCompared(ring, row)) {
-      const rises = risesSince(figuresBefore, await readCompared(db, looked, "passed"));
+      const rises = risesSince(figuresBefore, await readCompared(db, moment, "passed"));
       ring.rises = { ...rises, worst: rises.changing === undefined ? null : await findWorst(db, row, now) };
     }
     const step = nextStep(row, ring, row, now);
     if (step === undefined) return;
-    const isFirst = figuresBefore === undefined && step.changes.some(({ state }) => state === "told");
-    const compared = isFirst ? await readCompared(db, looked, "waiting") : undefined;
+    const beginsRing = figuresBefore === undefined && step.changes.some(({ state }) => state === "told");
+    const compared = beginsRing ? await readCompared(db, moment, "waiting") : undefined;
     await takeStep(services, row, { ...step, compared }, now);
     if (step.event === "ring_passed") isRingOver = true;
   });
@@ -117,54 +117,54 @@ const ofRing = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id LEFT JOIN 
 /** How many of the waiting nodes one turn reads: it tells a part of them to change. */
 const mostWaiting = 5000;
 /**
- * Members that may make a difference: between two states, late, ended or silent. ms: $3, changed later: may still settle; $4,
- * changed earlier: late; $5, checked in earlier: silent.
+ * Members that may make a difference: between two states, late, ended or silent. Times in ms: a member whose state is newer than $3 may
+ * still settle; one that applied it before $4 is late; one that checked in last before $5 is silent.
  */
-const readMattering = `SELECT ${memberColumns} ${ofRing} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')
+const matteringSql = `SELECT ${memberColumns} ${ofRing} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')
   AND (m.state IN ('told', 'failed', 'returning') OR n.state <> 'active' OR m.at > $3
     OR (m.state = 'applied' AND (m.at < $4 OR coalesce(s.last_checkin_at, 0) < $5)))`;
 /** All that were told to change: a ring that goes back needs each of them. */
-const readTold = `SELECT ${memberColumns} ${ofRing} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')`;
+const toldSql = `SELECT ${memberColumns} ${ofRing} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')`;
 /** $3: how many. */
-const readWaiting = `SELECT ${memberColumns} ${ofRing} AND m.state = 'waiting'
+const waitingSql = `SELECT ${memberColumns} ${ofRing} AND m.state = 'waiting'
   ORDER BY coalesce(s.last_checkin_at, 0) DESC, m.node_id LIMIT $3`;
 
-const countStates = `SELECT state, count(*) AS n, max(at) AS last FROM rollout_nodes
+const stateCountsSql = `SELECT state, count(*) AS n, max(at) AS last FROM rollout_nodes
   WHERE rollout_id = $1 AND ring = $2 GROUP BY state`;
-const readProof = `SELECT node_id FROM rollout_nodes
+const proofSql = `SELECT node_id FROM rollout_nodes
   WHERE rollout_id = $1 AND ring = $2 AND state = 'passed' AND answered > 0 LIMIT 1`;
-const countAll = "SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1";
+const memberCountSql = "SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1";
 
 async function readRing(reader: Reader, row: RolloutRow, now: number, timeSince: TimeSince): Promise<Ring> {
   const { id, ring, watchS, hours } = row;
   const ringKey = [id, ring];
-  const counts = await queryAll(reader, stateCount, countStates, ringKey);
+  const counts = await queryAll(reader, stateCount, stateCountsSql, ringKey);
   const times = [now - settleMs, now - watchS * 1000 - lateMs, now - silentMs];
   const changed =
     row.state === "returning"
-      ? await queryAll(reader, memberPick, readTold, ringKey)
-      : await queryAll(reader, memberPick, readMattering, [...ringKey, ...times]);
+      ? await queryAll(reader, memberPick, toldSql, ringKey)
+      : await queryAll(reader, memberPick, matteringSql, [...ringKey, ...times]);
   // With hours, read all: only nodes of another time zone may be within their hours now.
   const most = hours.length === 0 ? mostWaiting : Number.MAX_SAFE_INTEGER;
   const waiting =
-    row.state === "running" ? await queryAll(reader, memberPick, readWaiting, [...ringKey, most]) : [];
+    row.state === "running" ? await queryAll(reader, memberPick, waitingSql, [...ringKey, most]) : [];
   return {
     counts: Object.fromEntries(counts.map(({ state, n }) => [state, n])),
-    isProven: (await reader.get(readProof, ringKey)) !== undefined,
+    isProven: (await reader.get(proofSql, ringKey)) !== undefined,
     members: [...changed, ...waiting].map((member) => memberOf(member, row, timeSince)),
-    size: await queryNumber(reader, countAll, [id]),
+    size: await queryNumber(reader, memberCountSql, [id]),
     passedMs: timeSince(counts.find(({ state }) => state === "passed")?.last ?? 0),
   };
 }
 
 function memberOf(
-  row: ReturnType<typeof memberPick.parse>,
+  member: ReturnType<typeof memberPick.parse>,
   rollout: RolloutRow,
   timeSince: TimeSince,
 ): Member {
-  const { nodeId, name, state, at, reason, probe, logLine, lastCheckinAt } = row;
-  const networks: unknown = JSON.parse(row.routed);
-  const { may, zone } = permissionOf(row.mayUpdate);
+  const { nodeId, name, state, at, reason, probe, logLine, lastCheckinAt } = member;
+  const networks: unknown = JSON.parse(member.routed);
+  const { may, zone } = permissionOf(member.mayUpdate);
   return {
     nodeId,
     name,
@@ -174,14 +174,14 @@ function memberOf(
     logLine,
     stateMs: timeSince(at),
     silentMs: timeSince(lastCheckinAt),
-    isEnded: row.nodeState !== "active" && state !== "passed" && state !== "returned",
+    isEnded: member.nodeState !== "active" && state !== "passed" && state !== "returned",
     isPermitted: rolledOut.every((what) => rollout[what] === null || may.includes(what)),
     zone,
     keys: [
-      ...(row.isLighthouse ? ["lighthouse"] : []),
-      ...(row.isRelay ? ["relay"] : []),
+      ...(member.isLighthouse ? ["lighthouse"] : []),
+      ...(member.isRelay ? ["relay"] : []),
       ...(Array.isArray(networks) ? networks.map(String) : []),
-      ...(row.exits === "[]" ? [] : ["exit"]),
+      ...(member.exits === "[]" ? [] : ["exit"]),
     ],
   };
 }
@@ -206,16 +206,18 @@ async function takeStep(
     for (const change of changes) await changeMember(tx, row, change, now);
     if (endedAt !== null) await endSettings(tx, row, state, { actor: ourselves, now });
     if (event === undefined) return;
-    const shown = { ring: row.ring, agent: row.agent, engine: row.engine, ...whichSettings(row) };
-    const ofPause = { action: "pause", reason, node: failedNode, probe };
-    const ofStop = { reason, node: failedNode, probe, log: logLine };
+    const what = { ring: row.ring, agent: row.agent, engine: row.engine, ...settingsField(row) };
+    const causes: Partial<Record<typeof event, object>> = {
+      changed: { action: "pause", reason, node: failedNode, probe },
+      stopped: { reason, node: failedNode, probe, log: logLine },
+    };
     await record(tx, {
       orgId,
       at: now,
       type: `rollout.${event}`,
       actor: ourselves,
       subject: `rollout/${id}`,
-      after: { ...shown, ...(event === "stopped" ? ofStop : {}), ...(event === "changed" ? ofPause : {}) },
+      after: { ...what, ...causes[event] },
     });
   });
 }
@@ -231,7 +233,7 @@ async function changeMember(
   if (state === "failed") return;
   if (state === "skipped") await endOrder(tx, row, nodeId);
   else await giveOrder(tx, row, nodeId, state);
-  // Settings come with its configuration, which therefore needs a new version.
+  // A node gets settings with its configuration, which therefore needs a new version.
   const wake = row.settings === null ? notifyNode : raiseOwnVersion;
   await wake(tx, row.orgId, nodeId);
 }

@@ -1,160 +1,24 @@
-// Rollouts (updates in rings) for the API: list, create, pause, resume, abort. Between requests rollout-turn.ts advances them.
+// Creates, pauses, resumes and aborts rollouts (updates in rings). Between requests rollout-turn.ts advances them.
 
 import * as v from "valibot";
-import type { Rollout, rolloutActions, RolloutNode, RolloutRequest } from "../../api/rollouts.ts";
-import type { ListQuery } from "../../api/values.ts";
+import type { Rollout, rolloutActions, RolloutRequest } from "../../api/rollouts.ts";
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { operator, record, type Actor } from "../audit/record.ts";
-import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../require-role.ts";
-import type { Reader, Transaction } from "../store/database.ts";
-import { counted } from "../store/list-rows.ts";
-import {
-  computed,
-  integer,
-  joined,
-  queryAll,
-  queryNumber,
-  queryOne,
-  text,
-  textOrNull,
-} from "../store/table.ts";
+import type { Transaction } from "../store/database.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
 import { Overrides } from "../store/tables/organizations.ts";
-import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
-import { permissionOf } from "../store/tables/update-permission.ts";
+import { rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { chooseRings } from "./choose-rings.ts";
 import { refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
-import { beginSettings, endSettings, whichSettings } from "./settings-in-rings.ts";
-import { isWithin, nextHours, silentMs } from "./rollout-step.ts";
+import { beginSettings, endSettings, settingsField } from "./settings-in-rings.ts";
+import { findRollout, requireRollout } from "./show-rollouts.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
-
-const stateCount = computed({ ring: integer(), state: text(), n: integer() });
-const countByRing = `SELECT ring, state, count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 GROUP BY ring, state`;
-/** Which states of nodes the API counts as `updating`, and which as `left_out`. */
-const updating = ["told", "applied", "returning"];
-const leftOut = ["failed", "returned", "refused", "skipped"];
-
-async function show({ db: reader, system }: Store, row: RolloutRow): Promise<Rollout> {
-  const counts = await queryAll(reader, stateCount, countByRing, [row.id]);
-  const sum = (ring: number, states: readonly string[]) =>
-    counts.reduce((all, each) => all + (each.ring === ring && states.includes(each.state) ? each.n : 0), 0);
-  const failed =
-    row.failedNode === null
-      ? undefined
-      : await queryOne(reader, computed({ name: text() }), "SELECT name FROM nodes WHERE id = $1", [
-          row.failedNode,
-        ]);
-  return {
-    id: row.id,
-    agent: row.agent,
-    engine: row.engine,
-    settings: row.settings,
-    groups: row.groups,
-    hours: row.hours,
-    watch_s: row.watchS,
-    state: row.state,
-    ring: row.ring,
-    rings: Array.from({ length: row.rings }, (_, at) => ({
-      waiting: sum(at + 1, ["waiting"]),
-      updating: sum(at + 1, updating),
-      passed: sum(at + 1, ["passed"]),
-      left_out: sum(at + 1, leftOut),
-    })),
-    waits_until: await waitsUntil(reader, row, system.now()),
-    reason: row.reason,
-    failed_node: failed?.name ?? null,
-    probe: row.probe,
-    log: row.logLine,
-    created_at: formatTime(row.createdAt),
-    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
-  };
-}
-
-const permissionPick = computed({ mayUpdate: textOrNull() });
-/** $3: checked in since then. */
-const readWaiting = `SELECT DISTINCT n.may_update FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
-    JOIN sightings s ON s.node_id = m.node_id
-  WHERE m.rollout_id = $1 AND m.ring = $2 AND m.state = 'waiting' AND s.last_checkin_at > $3`;
-
-/** When the first waiting node comes into its hours; null unless the ring waits for hours only. */
-async function waitsUntil(reader: Reader, row: RolloutRow, now: number): Promise<string | null> {
-  const { id, ring, hours, state } = row;
-  if (state !== "running" || hours.length === 0) return null;
-  const waiting = await queryAll(reader, permissionPick, readWaiting, [id, ring, now - silentMs]);
-  const zones = waiting.map(({ mayUpdate }) => permissionOf(mayUpdate).zone);
-  if (zones.some((zone) => isWithin(hours, now + zone * 60_000))) return null;
-  const begins = zones.flatMap((zone) => nextHours(hours, zone, now) ?? []);
-  return begins.length === 0 ? null : formatTime(Math.min(...begins));
-}
-
-/** The number of rows, and the bytes of these columns in the widest one: `fitPage` bounds an answer by it. */
-const widestOf = (columns: readonly string[], from: string) =>
-  `SELECT count(*) AS total, coalesce(max(${columns.map((each) => `octet_length(${each})`).join(" + ")}), 0) AS widest ${from}`;
-const noRows = { total: 0, widest: 0 };
-
-export async function listRollouts(store: Store, org: Org, asked: ListQuery): Promise<Page<Rollout>> {
-  const { db: reader } = store;
-  const from = "FROM rollouts WHERE org_id = $1";
-  const long = ["settings", "groups", "hours", "reason", "probe", "log_line"];
-  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), [org.id])) ?? noRows;
-  const query = fitPage(asked, widest);
-  const { limit, offset } = pageOf(query);
-  const sql = `SELECT ${rollouts.select()} ${from} ORDER BY id DESC LIMIT ${limit} OFFSET ${offset}`;
-  const items: Rollout[] = [];
-  for (const row of await queryAll(reader, rollouts, sql, [org.id])) items.push(await show(store, row));
-  return { items, total, query };
-}
-
-export async function findRollout(store: Store, org: Org, id: number): Promise<Rollout> {
-  return show(store, await requireRollout(store.db, org, id));
-}
-
-async function requireRollout(reader: Reader, org: Org, id: number): Promise<RolloutRow> {
-  const row = await rollouts.find(reader, { orgId: org.id, id });
-  if (row === undefined) throw new AppError("not_found", "There is no such rollout.");
-  return row;
-}
-
-const namedMember = joined("m", rolloutNodes, "n", computed({ name: text() }));
-
-export async function listMembers(
-  reader: Reader,
-  org: Org,
-  id: number,
-  asked: ListQuery,
-): Promise<Page<RolloutNode>> {
-  await requireRollout(reader, org, id);
-  const from = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
-    WHERE m.rollout_id = $1 AND lower(n.name) LIKE $2 ESCAPE '!'`;
-  const params = [id, searchPattern(asked)];
-  const long = ["m.reason", "m.probe", "m.log_line"];
-  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), params)) ?? noRows;
-  const query = fitPage(asked, widest);
-  const { limit, offset } = pageOf(query);
-  const sql = `SELECT ${namedMember.select()} ${from}
-    ORDER BY CASE m.state WHEN 'failed' THEN 0 ELSE 1 END, m.ring, n.name, m.node_id LIMIT ${limit} OFFSET ${offset}`;
-  const rows = await queryAll(reader, namedMember, sql, params);
-  return {
-    total,
-    query,
-    items: rows.map((row) => ({
-      node: row.nodeId,
-      node_name: row.name,
-      ring: row.ring,
-      state: row.state,
-      since: formatTime(row.at),
-      reason: row.reason,
-      probe: row.probe,
-      log: row.logLine,
-    })),
-  };
-}
 
 /**
  * Starts a rollout. Throws conflict while another one or a drill is open, and if no node may be updated. Of a large
@@ -163,12 +27,12 @@ export async function listMembers(
 export async function createRollout(
   services: Store,
   org: Org,
-  wanted: RolloutRequest,
+  request: RolloutRequest,
   actor: Actor,
 ): Promise<Rollout> {
   const { db, system } = services;
-  const { agent = null, engine = null, groups, hours, watch_s: watchS } = wanted;
-  const settings = storedSettings(wanted);
+  const { agent = null, engine = null, groups, hours, watch_s: watchS } = request;
+  const settings = storedSettings(request);
   if (agent === null && engine === null && settings === null)
     throw new AppError(
       "validation_failed",
@@ -188,7 +52,7 @@ export async function createRollout(
   );
   const newRow: NewRow = {
     ...fields,
-    ...whichSettings({ settings }),
+    ...settingsField({ settings }),
     hours: [...hours],
     watchS,
     state: "running",
@@ -223,7 +87,7 @@ async function insertRollout(
   const isWhole = isOneSlice(candidates);
   if (isWhole) await writeSlice(tx, row, chooseRings(candidates), now);
   const count = isWhole ? { nodes: candidates.length } : {};
-  const after = { agent, engine, ...whichSettings(row), groups, ...count };
+  const after = { agent, engine, ...settingsField(row), groups, ...count };
   await record(tx, { orgId, at: now, type: "rollout.created", actor, subject: `rollout/${id}`, after });
   return id;
 }
@@ -249,7 +113,7 @@ function nothingToUpdate(isPermitted: boolean, slug: string): AppError {
   );
 }
 
-const countOpen = `SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2
+const countOpenSql = `SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2
   AND state IN ('waiting', 'told', 'applied')`;
 
 /** Throws conflict with the reason. */
@@ -265,7 +129,7 @@ export async function steerRollout(
     await requireRole(tx, org.id, actor);
     const row = await requireRollout(tx, org, id);
     const now = system.now();
-    const open = await queryNumber(tx, countOpen, [id, row.ring]);
+    const open = await queryNumber(tx, countOpenSql, [id, row.ring]);
     const change = { since: now, ...changeFor(row, action, { now, isOpen: open > 0 }) };
     await rollouts.update(tx, { id }, change);
     const event = { orgId: org.id, at: now, actor, subject: `rollout/${id}` };
@@ -276,16 +140,20 @@ export async function steerRollout(
     await record(tx, {
       ...event,
       type: "rollout.passed",
-      after: { ring, agent, engine, ...whichSettings(row) },
+      after: { ring, agent, engine, ...settingsField(row) },
     });
   });
   return findRollout(store, org, id);
 }
 
+/**
+ * What the action changes in the row. `isOpen`: the current ring has nodes that wait, or have neither passed nor failed. Throws
+ * conflict.
+ */
 function changeFor(
   row: RolloutRow,
   action: (typeof rolloutActions)[number],
-  { now, isOpen }: { now: number; /** Nodes of the current ring have not passed yet. */ isOpen: boolean },
+  { now, isOpen }: { now: number; isOpen: boolean },
 ): Partial<RolloutRow> {
   const { state, ring, rings, reason } = row;
   /** Clears what an earlier pause found. */
@@ -297,7 +165,7 @@ function changeFor(
   }
   if (action === "resume") {
     if (state !== "paused") throw refuse("is not paused");
-    // Without a reason, an administrator has paused it.
+    // Without a reason, an administrator has paused it, and the ring goes on.
     if (reason === "" || isOpen) return { state: "running", ...noCause };
     // It paused at the end of a ring, which proved nothing: the administrator decides that the ring counts as good.
     if (ring >= rings) return { state: "passed", ...noCause, endedAt: now };
@@ -307,7 +175,7 @@ function changeFor(
   return { state: "returning", ...noCause, reason: "An administrator ended it" };
 }
 
-const clearOrders = `UPDATE nodes SET update_order = NULL
+const clearOrdersSql = `UPDATE nodes SET update_order = NULL
   WHERE id IN (SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND state IN ('told', 'applied', 'passed'))`;
 
 /**
@@ -325,9 +193,9 @@ export async function endRestored(tx: Transaction, now: number): Promise<void> {
       logLine: "",
     };
     await rollouts.update(tx, { id }, { ...cause, state: "stopped", since: now, endedAt: now });
-    await tx.run(clearOrders, [id]);
+    await tx.run(clearOrdersSql, [id]);
     await endSettings(tx, row, "stopped", { actor: operator, now });
-    const shown = { ring, agent, engine, ...whichSettings(row) };
+    const shown = { ring, agent, engine, ...settingsField(row) };
     const why = { reason: cause.reason, node: null, probe: "", log: "" };
     await record(tx, {
       orgId,

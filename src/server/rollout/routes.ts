@@ -11,7 +11,8 @@ import type { OrganizationCall } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { listDrills } from "./drill-report.ts";
 import { abortDrill, createDrill } from "./drills.ts";
-import { createRollout, findRollout, listMembers, listRollouts, steerRollout } from "./rollouts.ts";
+import { createRollout, steerRollout } from "./rollouts.ts";
+import { findRollout, listMembers, listRollouts } from "./show-rollouts.ts";
 import { showAuthorities, steerRotation } from "./rotation-commands.ts";
 
 export const authorityHandlers = (services: Services): Handlers<typeof authoritiesApi> => ({

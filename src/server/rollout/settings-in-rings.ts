@@ -17,7 +17,7 @@ import { raiseConfigVersion } from "../store/versions.ts";
 type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "groups" | "settings">;
 
 /** The field `settings` for rows and events; no field for a rollout of versions. */
-export const whichSettings = ({ settings }: Pick<RolloutRow, "settings">) =>
+export const settingsField = ({ settings }: Pick<RolloutRow, "settings">) =>
   settings === null ? {} : { settings };
 
 /** In the transaction that creates the rollout. Does nothing without settings. Throws validation_failed or conflict. */
@@ -73,7 +73,7 @@ export async function endSettings(
 ): Promise<void> {
   const { orgId, settings } = row;
   if (settings === null) return;
-  // Else a machine that registers again as one of these nodes would get the old order, and wait for settings that never come.
+  // An order that is left would reach a machine that registers again as this node, which would wait for settings that never come.
   await endOrders(tx, row);
   const org = await organizations.find(tx, { id: orgId });
   if (state === "passed" && org !== undefined) {

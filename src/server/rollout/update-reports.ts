@@ -42,7 +42,7 @@ export async function takeUpdateReport(
     // If a step has changed the state since it was read, drop the report: the node sends it again.
     const before = { rolloutId: row.id, nodeId, state: member.state };
     if ((await rolloutNodes.update(tx, before, change)) === 0) return;
-    // A node that passed keeps the order of settings, which is why config.yml has them, until the rollout ends.
+    // A node that passed keeps an order of settings until the rollout ends: config.yml holds the settings because of the order.
     const isKept = row.settings !== null && change.state === "passed";
     if (["passed", "returned", "refused"].includes(change.state ?? "") && !isKept)
       await endOrder(tx, row, nodeId);
@@ -56,13 +56,12 @@ async function changeFor(reader: Reader, reported: Reported): Promise<Partial<Ro
   const { member, report, now } = reported;
   const { state, reason = "", probe = "", log: logLine = "", answered = 0 } = report;
   const isOrderToGoBack = report.order % 2 === 1;
-  const isChanging = member.state === "told" || member.state === "applied";
   if (isOrderToGoBack) {
     if (member.state !== "returning") return undefined;
     if (state === "returned") return { state: "returned", at: now };
     return state === "failed" ? { reason, logLine } : undefined;
   }
-  if (!isChanging) return undefined;
+  if (member.state !== "told" && member.state !== "applied") return undefined;
   if (state === "taken") return { brokenBefore: await countBroken(reader, reported) };
   if (state === "applied" && member.state === "told") return { state, at: now, answered };
   if (state === "refused") return { state, at: now, reason };
@@ -94,7 +93,7 @@ async function whyDoubted(
   return { reason: `${broken} peers that have not changed do not reach it`, probe: "echoes of its peers" };
 }
 
-/** The names of those peers that are in contact: one that is away itself is no fault of the update. */
+/** The names of those lost peers that are in contact: a peer that is away itself is no fault of the update. */
 async function lostPeers(
   reader: Reader,
   { row, now }: Reported,

@@ -6,7 +6,7 @@ import { Drill } from "../../../src/api/drills/drills.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { CheckinAnswer } from "../../../src/protocol/checkin.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { listDrills, pairsOf } from "../../../src/server/rollout/drill-report.ts";
+import { listDrills, mergeLosses } from "../../../src/server/rollout/drill-report.ts";
 import { createDrill, openDrills } from "../../../src/server/rollout/drills.ts";
 import { codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
@@ -231,7 +231,11 @@ test("two losses of a pair stay two; what both ends saw of one is its whole time
     nodeName: `n${nodeId}`,
     losses: times.map(([fromMs, untilMs]) => ({ peer, name: `n${peer}`, fromMs, untilMs })),
   });
-  const pairs = pairsOf([of(1, 2, [0, 5000], [9000, 12_000]), of(2, 1, [500, 6000]), of(3, 1, [100, null])]);
+  const pairs = mergeLosses([
+    of(1, 2, [0, 5000], [9000, 12_000]),
+    of(2, 1, [500, 6000]),
+    of(3, 1, [100, null]),
+  ]);
   expect(pairs.map(({ node, peer, from_s, until_s }) => [node, peer, from_s, until_s])).toEqual([
     [3, 1, 0.1, null],
     [1, 2, 0, 6],
