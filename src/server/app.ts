@@ -7,7 +7,7 @@ import { TrieRouter } from "hono/router/trie-router";
 import { AppError } from "../base/errors.ts";
 import { startBackground } from "./background.ts";
 import { rememberErrors } from "./store/replicas.ts";
-import type { Changes } from "./config/held-polls.ts";
+import type { HeldPolls } from "./config/held-polls.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { preflightReply, readableReply } from "./http/opaque-origin.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
@@ -150,7 +150,7 @@ function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequ
 const pollsPerMs = 10;
 
 /** Commits of any process wake the held polls that they concern. */
-function listenForChanges(db: Database, changes: Changes): void {
+function listenForChanges(db: Database, changes: HeldPolls): void {
   db.listen("organization", (payload) => changes.wakeOrganization(Number(payload)));
   db.listen("node", (payload) => {
     const [organization, node, confirmedBy] = payload.split("/");

@@ -4,7 +4,7 @@
 import type { Warning } from "../api/servers.ts";
 import { openAuthorities, type Authorities } from "./certificates/authorities.ts";
 import { makeBoundedCache, type BoundedCache } from "./config/bounded-cache.ts";
-import { makeChanges, type Changes } from "./config/held-polls.ts";
+import { makeHeldPolls, type HeldPolls } from "./config/held-polls.ts";
 import { makeRenderings, type Renderings } from "./config/renderings.ts";
 import { makeViews, type Views } from "./config/views.ts";
 import type { InTurn } from "./http/fair-queue.ts";
@@ -49,7 +49,7 @@ export type Services = ServerOptions & {
   passwords: Passwords;
   meters: Meters;
   /** Wakes the held polls of an organization or a node. */
-  changes: Changes;
+  changes: HeldPolls;
   /** Limits wrong guesses and resumed registrations. */
   throttle: Throttle;
   authorities: Authorities;
@@ -98,7 +98,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
   const options = { ...given, system: { ...given.system, now: given.clock.now } };
   const { db, system } = options;
   const sessions = await makeSessions(options);
-  const changes = makeChanges(system);
+  const changes = makeHeldPolls(system);
   const meters = makeMeters();
   const throttle = shareThrottle(makeThrottle(system.monotonic, limits), options);
   const authorities = openAuthorities(options);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { openSeal } from "../../src/pki/seal.ts";
 import { SealedRule, sealNamespace, type SealedState } from "../../src/protocol/seals/seal.ts";
-import { carriedOn, differencesOf, shownText } from "../../src/server/config/next-seal.ts";
+import { withHeldSealing, differencesOf, shownText } from "../../src/server/config/next-seal.ts";
 import { adminJson, runAdmin } from "../support/admin.ts";
 import { sealOf } from "../support/seals.ts";
 import { makeSshKey, sshSign } from "../support/ssh-keys.ts";
@@ -209,8 +209,8 @@ test("what signers alone decide is never taken from the control plane's proposal
   const identity = { kind: "open" as const, key: "e".repeat(64), groups: ["db"] };
   const sealing = { offline: ["a".repeat(64)], privileged: [], revoked: [], suffix: "thief.example" };
   const proposed = { ...state, sealing, nodes: state.nodes.map((node) => ({ ...node, identity })) };
-  expect(carriedOn(proposed, undefined)).toEqual(state);
-  expect(carriedOn(proposed, state)).toEqual(state);
+  expect(withHeldSealing(proposed, undefined)).toEqual(state);
+  expect(withHeldSealing(proposed, state)).toEqual(state);
   const own = { ...sealing, suffix: "acme.example" };
   const [hub, ...others] = state.nodes;
   if (hub === undefined) throw new Error("no node");
@@ -219,7 +219,7 @@ test("what signers alone decide is never taken from the control plane's proposal
     sealing: own,
     nodes: [{ ...hub, identity: { ...identity, key: "f".repeat(64) } }],
   };
-  expect(carriedOn(proposed, held)).toEqual({
+  expect(withHeldSealing(proposed, held)).toEqual({
     ...state,
     sealing: own,
     nodes: [...held.nodes, ...others],

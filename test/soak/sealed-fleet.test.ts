@@ -10,7 +10,7 @@ import { Authorities } from "../../src/api/certificates/authorities.ts";
 import { isApplied, readSyncState } from "../../src/node/files/generations.ts";
 import { fingerprint, decodeCaBundle } from "../../src/pki/nebula.ts";
 import { SealedState, SignedSeal } from "../../src/protocol/seals/seal.ts";
-import { carriedOn, newestOf, nextSeal } from "../../src/server/config/next-seal.ts";
+import { withHeldSealing, newestOf, nextSeal } from "../../src/server/config/next-seal.ts";
 import { print, quantile } from "../bench/measure.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
@@ -198,7 +198,7 @@ class Fleet implements AsyncDisposable {
     await this.rule(port);
     const { state, newest } = await this.shown();
     const next =
-      newest && nextSeal(newest, carriedOn(state, newest.seal.state), newest.seal.signers, Date.now());
+      newest && nextSeal(newest, withHeldSealing(state, newest.seal.state), newest.seal.signers, Date.now());
     if (next === undefined) throw new Error("nothing to sign");
     const signature = sshSign(this.signers.get(by)?.file ?? "", Buffer.from(next.text), namespace);
     const logs = new Map(this.members.map((member) => [member, engineLog(member).length]));

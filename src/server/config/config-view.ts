@@ -70,15 +70,15 @@ export type ConfigView = ConfigSource & {
   blocklistYaml: string;
   blocklistDigest: string;
   /**
-   * What may tell nodes apart: nodes that are hubs or targets of rules, and groups that are. `owners`: also the owner, because
-   * a rule is about nodes of the same one.
+   * What may tell nodes apart: the nodes that are hubs or targets of rules, and the groups that are targets. `byOwner`: also the owner,
+   * because a rule is about nodes of the same one.
    */
-  named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string>; owners: boolean };
+  named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string>; byOwner: boolean };
   /** Changes with anything in the source. */
   digest: string;
 };
 
-/** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
+/** Everything that the configuration of a node depends on. Nodes of the same kind have the same one. */
 export type NodeKind = Omit<
   ConfigNode,
   "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions" | "updateOrder"
@@ -90,9 +90,10 @@ export type NodeKind = Omit<
 export function kindOf({ named, tried }: ConfigView, node: ConfigNode): NodeKind {
   return {
     ...(tried !== undefined && hasOrder(node, tried.order) ? { tries: true } : {}),
+    // 0: no configuration depends on which node it is.
     id: named.nodes.has(node.id) ? node.id : 0,
     groups: certifiedGroups(node)
-      .filter((group) => named.groups.has(group) || (named.owners && userOfGroup(group) !== undefined))
+      .filter((group) => named.groups.has(group) || (named.byOwner && userOfGroup(group) !== undefined))
       .sort(),
     isLighthouse: node.isLighthouse,
     isRelay: node.isRelay,
@@ -129,5 +130,5 @@ function namedIn({ rules, hubs }: ConfigSource): ConfigView["named"] {
     if ("node" in target) nodes.add(target.node);
     if ("group" in target) groups.add(target.group);
   }
-  return { nodes, groups, owners: rules.some(({ peer }) => isSelf(peer)) };
+  return { nodes, groups, byOwner: rules.some(({ peer }) => isSelf(peer)) };
 }

@@ -134,17 +134,17 @@ function sectionsOf(view: ConfigView, node: NodeKind, engine: EngineVersion): Ya
   const others = view.hubs.filter((hub) => hub.id !== node.id);
   const findable = others.filter((hub) => isHub(hub) && hub.publicIp !== null);
   const relays = others.filter((hub) => hub.isRelay && !view.pausedRelays.includes(hub.id));
-  const both = usesBothFamilies(node, findable);
+  const isDualStack = usesBothFamilies(node, findable);
   return {
     static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlayOf(hub)]])),
-    ...(can(engine, "static_map") ? { static_map: { network: both ? "ip" : "ip4" } } : {}),
+    ...(can(engine, "static_map") ? { static_map: { network: isDualStack ? "ip" : "ip4" } } : {}),
     lighthouse: {
       am_lighthouse: node.isLighthouse,
       interval: 10,
       // The engine does not start if a lighthouse has no static address.
       hosts: node.isLighthouse ? [] : findable.filter((hub) => hub.isLighthouse).map((hub) => hub.ip),
     },
-    listen: { host: both ? "::" : "0.0.0.0", port: listenPortOf(node) },
+    listen: { host: isDualStack ? "::" : "0.0.0.0", port: listenPortOf(node) },
     punchy: punchySection(engine),
     relay: {
       relays: node.isRelay ? [] : relays.map((hub) => hub.ip),
@@ -200,7 +200,7 @@ function tunSection(
 
 /**
  * One entry for each router of a network, the preferred one last: every engine takes the last one, and the node chooses among
- * all of them. A router of a network has its own way there.
+ * all of them. A node that routes a network itself gets no entry for it.
  */
 function routesOver(others: readonly Hub[], node: NodeKind, hasIpv6: boolean): YamlValue[] {
   const own = new Set(node.subnets);
@@ -218,21 +218,21 @@ function routesOver(others: readonly Hub[], node: NodeKind, hasIpv6: boolean): Y
 
 function firewallSection(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
-  const demanding = (rule: YamlMap) => withAuthority(rule, view.demanded);
+  const withDemanded = (rule: YamlMap) => withAuthority(rule, view.demanded);
   return {
     ...(can(engine, "firewall_actions") ? { inbound_action: "drop", outbound_action: "drop" } : {}),
     conntrack: conntrackDefaults,
-    outbound: rules.outbound.flatMap(demanding).flatMap((rule) => withSubnets(rule, node, engine)),
+    outbound: rules.outbound.flatMap(withDemanded).flatMap((rule) => withSubnets(rule, node, engine)),
     inbound: [
-      ...rules.inbound.flatMap(demanding).flatMap((rule) => withSubnets(rule, node, engine)),
-      ...rulesOfExit(view, node, engine).flatMap(demanding),
+      ...rules.inbound.flatMap(withDemanded).flatMap((rule) => withSubnets(rule, node, engine)),
+      ...rulesOfExit(view, node, engine).flatMap(withDemanded),
     ],
   };
 }
 
 /**
- * For the groups that may use this node as an exit: the internet, but neither private networks around it nor its own services.
- * Of those, only names, which it answers by its own name server, and the echo by which they see that it is there.
+ * For the groups that may use this node as an exit: the internet, but neither private networks around it nor its own services,
+ * except its name server (port 53) and the echo by which they see that it is there.
  */
 function rulesOfExit(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap[] {
   if (!isExit(node) || !can(engine, "explicit_local_cidr")) return [];

@@ -12,7 +12,8 @@ export type Poll = {
   close(): void;
 };
 
-export type Changes = {
+export type HeldPolls = {
+  /** Opens a poll of the node, which its caller closes. */
   open(organizationId: number, nodeId: number): Poll;
   wakeOrganization(organizationId: number): void;
   wakeNode(organizationId: number, nodeId: number): void;
@@ -29,9 +30,10 @@ export type Changes = {
 /** `isWoken`: since the last wait. `isOver`: it waits no more. `wake`: ends the wait that goes on. */
 type OpenPoll = { isWoken: boolean; isOver: boolean; wake: (() => void) | undefined };
 
-export function makeChanges(system: Pick<System, "sleep">): Changes {
+export function makeHeldPolls(system: Pick<System, "sleep">): HeldPolls {
+  /** The open polls by organization, then by node; of a node, the oldest first. */
   const open = new Map<number, Map<number, Set<OpenPoll>>>();
-  let closed = false;
+  let isClosed = false;
 
   const wakeAll = (polls: Iterable<OpenPoll>) => {
     for (const poll of polls) {
@@ -47,13 +49,14 @@ export function makeChanges(system: Pick<System, "sleep">): Changes {
       const own = nodes.get(nodeId) ?? new Set<OpenPoll>();
       nodes.set(nodeId, own);
       if (own.size >= maxPollsPerNode) endOldest(own);
-      const poll: OpenPoll = { isWoken: false, isOver: closed, wake: undefined };
+      const poll: OpenPoll = { isWoken: false, isOver: isClosed, wake: undefined };
       own.add(poll);
       return {
         wait: (ms) => waitFor(poll, ms, system),
         close() {
           end(poll);
           own.delete(poll);
+          // A later poll may have begun new sets.
           if (own.size === 0 && nodes.get(nodeId) === own) nodes.delete(nodeId);
           if (nodes.size === 0 && open.get(organizationId) === nodes) open.delete(organizationId);
         },
@@ -75,7 +78,7 @@ export function makeChanges(system: Pick<System, "sleep">): Changes {
       return count;
     },
     close() {
-      closed = true;
+      isClosed = true;
       for (const nodes of open.values()) {
         for (const polls of nodes.values()) polls.forEach(end);
       }
@@ -84,10 +87,10 @@ export function makeChanges(system: Pick<System, "sleep">): Changes {
 }
 
 function endOldest(polls: Set<OpenPoll>): void {
-  for (const oldest of polls) {
-    polls.delete(oldest);
-    return end(oldest);
-  }
+  const [oldest] = polls;
+  if (oldest === undefined) return;
+  polls.delete(oldest);
+  end(oldest);
 }
 
 function end(poll: OpenPoll): void {

@@ -4,14 +4,7 @@
 import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
-import {
-  followSeals,
-  openNextSeal,
-  openSeal,
-  openTrusted,
-  sealHash,
-  type OpenedSeal,
-} from "../../pki/seal.ts";
+import { followSeals, openNextSeal, openSeal, sealHash, type OpenedSeal } from "../../pki/seal.ts";
 import { parseSshKey, sshFingerprint } from "../../pki/ssh-signature.ts";
 import {
   canonicalJson,
@@ -35,7 +28,7 @@ export function readSigner(line: string): Signer {
 export const newestOf = (seals: readonly SignedSeal[]): OpenedSeal | undefined =>
   followSeals(seals, undefined).held;
 
-/** The seal that a signer knows by some digits of its hash. */
+/** The seal that a signer knows by the first digits of its hash. Throws not_found. */
 export function knownIn(seals: readonly SignedSeal[], known: string): OpenedSeal {
   const signed = seals.find(({ text }) => sealHash(text).startsWith(known));
   if (signed !== undefined) return openSeal(signed, undefined, Infinity);
@@ -43,9 +36,6 @@ export function knownIn(seals: readonly SignedSeal[], known: string): OpenedSeal
     hint: "It keeps those that changed the signers, and the newest. Give the file of your seal in place of its hash.",
   });
 }
-
-/** The seal in a file of the signer, from the file's text. */
-export const knownFile = openTrusted;
 
 /** The newest seal, if it follows the known one. Throws untrusted_answer. */
 export function newestAfter(seals: readonly SignedSeal[], known: OpenedSeal): OpenedSeal {
@@ -73,7 +63,7 @@ export function openForAll(
 
 export type NextSeal = { number: number; text: string; hash: string };
 
-/** Undefined: it would change nothing. `held`: undefined for the first one. */
+/** Composes the seal that follows `held`; undefined: the first one. Returns undefined if it would change nothing. */
 export function nextSeal(
   held: OpenedSeal | undefined,
   state: SealedState,
@@ -92,8 +82,8 @@ export function nextSeal(
     signers: [...signers],
     state,
   });
-  const { gained, lost, signers: changed } = changesOf(held?.seal, seal);
-  if (gained.length + lost.length + changed.length === 0) return undefined;
+  const changes = changesOf(held?.seal, seal);
+  if (Object.values(changes).every((sentences) => sentences.length === 0)) return undefined;
   const text = canonicalJson(seal);
   return { number: seal.number, text, hash: sealHash(text) };
 }
@@ -118,7 +108,7 @@ const modeWords = {
  * identities. What the control plane says of these is dropped: a key that is in a seal gets its next certificate without a
  * comparison of its words on the machine.
  */
-export function carriedOn(proposed: SealedState, held: SealedState | undefined): SealedState {
+export function withHeldSealing(proposed: SealedState, held: SealedState | undefined): SealedState {
   const { sealing: _, ...rest } = proposed;
   const state = { ...rest, nodes: rest.nodes.map(({ identity: __, ...node }): SealedNode => node) };
   const sealing = held?.sealing;
@@ -126,13 +116,19 @@ export function carriedOn(proposed: SealedState, held: SealedState | undefined):
   const sealed = new Map(
     held.nodes.flatMap((node) => (node.identity === undefined ? [] : [[node.name, node]])),
   );
-  const present = state.nodes.map((node) => ({
+  const proposedNodes = state.nodes.map((node) => ({
     ...node,
     ...given({ identity: sealed.get(node.name)?.identity }),
   }));
   const others = [...sealed.values()].filter(({ name }) => !state.nodes.some((node) => node.name === name));
-  const without = others.map((node) => ({ ...node, lighthouse: false, relay: false, routes: [], exit: [] }));
-  return { ...state, nodes: byName([...present, ...without]), sealing };
+  const withoutRoles = others.map((node) => ({
+    ...node,
+    lighthouse: false,
+    relay: false,
+    routes: [],
+    exit: [],
+  }));
+  return { ...state, nodes: byName([...proposedNodes, ...withoutRoles]), sealing };
 }
 
 export const byName = (nodes: readonly SealedNode[]): SealedNode[] =>
@@ -146,8 +142,12 @@ export function differencesOf(before: SealedState | undefined, after: SealedStat
     const inOther = new Set(other);
     return one.filter((each) => !inOther.has(each));
   };
-  const [said, says] = [before === undefined ? [] : statementsOf(before), statementsOf(after)];
-  return { gained: onlyIn(says, said), lost: onlyIn(said, says) };
+  const statementsBefore = before === undefined ? [] : statementsOf(before);
+  const statementsAfter = statementsOf(after);
+  return {
+    gained: onlyIn(statementsAfter, statementsBefore),
+    lost: onlyIn(statementsBefore, statementsAfter),
+  };
 }
 
 /** All that a state says, a sentence each: what two states do not share is their difference. */
@@ -159,7 +159,8 @@ function statementsOf(state: SealedState): string[] {
     `order key ${state.order_key.kid} ${state.order_key.x}`,
     ...sealingWords(state),
     ...state.rules.map(
-      (rule) => `${ruleWords(rule)}${demands(rule, state) ? ", with a certificate of the offline CA" : ""}`,
+      (rule) =>
+        `${ruleWords(rule)}${demandsOfflineCa(rule, state) ? ", with a certificate of the offline CA" : ""}`,
     ),
     ...state.nodes.flatMap(nodeWords),
   ];
@@ -177,8 +178,8 @@ function sealingWords({ sealing }: SealedState): string[] {
   ];
 }
 
-/** Whether engines demand an offline CA of the peer. All else is also what whoever has the control plane may use. */
-function demands({ peer }: SealedRule, { sealing, nodes }: SealedState): boolean {
+/** Whether engines demand an offline CA of the peer. All other rules can also be used by whoever has the control plane. */
+function demandsOfflineCa({ peer }: SealedRule, { sealing, nodes }: SealedState): boolean {
   if ("group" in peer) return sealing?.privileged.includes(peer.group) === true;
   return "node" in peer && nodes.some(({ name, identity }) => name === peer.node && identity !== undefined);
 }
@@ -220,10 +221,10 @@ function identityWords(at: string, { kind, key, groups, address6 }: SealedIdenti
 export const signerWords = ({ name, key }: Signer): string => `${name}, ${sshFingerprint(parseSshKey(key))}`;
 
 function signerDifferences(before: readonly Signer[], after: readonly Signer[]): string[] {
-  const [were, are] = [before.map(signerWords), after.map(signerWords)];
+  const [wordsBefore, wordsAfter] = [before.map(signerWords), after.map(signerWords)];
   return [
-    ...are.filter((each) => !were.includes(each)).map((each) => `new signer ${each}`),
-    ...were.filter((each) => !are.includes(each)).map((each) => `NO LONGER a signer: ${each}`),
+    ...wordsAfter.filter((each) => !wordsBefore.includes(each)).map((each) => `new signer ${each}`),
+    ...wordsBefore.filter((each) => !wordsAfter.includes(each)).map((each) => `NO LONGER a signer: ${each}`),
   ];
 }
 

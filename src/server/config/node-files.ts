@@ -69,12 +69,10 @@ export async function filesFor(
   inTurn?: WorkInTurn,
 ): Promise<NodeFiles> {
   const rows = await certificatesOf(db, node);
-  const pem = (kind: string) =>
-    readable(rows, node)
-      .filter((row) => row.kind === kind)
-      .map((row) => row.pem)
-      .join("");
-  const hostCrt = pem("overlay");
+  const hostCrt = readableBy(rows, node)
+    .filter(({ kind }) => kind === "overlay")
+    .map(({ pem }) => pem)
+    .join("");
   const { caPem, x509Cas } = node.keepsFormer ? view.formerTrust : view.trust;
   const nodeCrt = nodeCrtOf(rows, x509Cas);
   if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
@@ -103,7 +101,7 @@ export async function filesFor(
   const outline: Outline = {
     configDigest: config.digest,
     config: async () => withoutBlocklist(await config.text(), view.config),
-    others: outlineOthers({ caPem, x509Cas, rows: readable(rows, node), stable }),
+    others: outlineOthers({ caPem, x509Cas, rows: readableBy(rows, node), stable }),
   };
   return { etag, configVersion: nodeConfig.config_version, sealTags, outline, answer };
 }
@@ -132,10 +130,10 @@ function nodeCrtOf(rows: readonly FileCertificate[], x509Cas: Trust["x509Cas"]):
   return row.pem + others.map(({ pem }) => pem).join("");
 }
 
-/** Without certificate_v2, leave the second certificate out: its renewal must not change the files of this node. */
-function readable(rows: readonly FileCertificate[], node: NodeRecord): readonly FileCertificate[] {
-  const hasFirst = rows.some(({ kind, version }) => kind === "overlay" && version === 1);
-  if (!hasFirst || can(node.overlayVersion, "certificate_v2")) return rows;
+/** The certificates that the node's engine reads. Others are left out: their renewal must not change the files of this node. */
+function readableBy(rows: readonly FileCertificate[], node: NodeRecord): readonly FileCertificate[] {
+  const hasVersion1 = rows.some(({ kind, version }) => kind === "overlay" && version === 1);
+  if (!hasVersion1 || can(node.overlayVersion, "certificate_v2")) return rows;
   return rows.filter(({ version }) => version === 1);
 }
 

@@ -36,7 +36,7 @@ export function makeRenderings(
   log?: Pick<Log, "warn">,
   maxBytes = maxTextBytes,
 ): Renderings {
-  const refuse = makeRefuser(log);
+  const tooLarge = makeTooLarge(log);
   const digests = makeBoundedCache<string>(maxDigests);
   /** Rendered configurations by their digest. */
   const texts = makeBoundedCache<RenderedConfig>(maxBytes);
@@ -56,7 +56,7 @@ export function makeRenderings(
         digests.get(input) ?? (await inTurn(async () => digests.get(input) ?? (await render()).digest));
       const text = async () => {
         const rendered = texts.get(digest) ?? (await render());
-        if (rendered.excess !== undefined) throw refuse(view, node, rendered.excess);
+        if (rendered.excess !== undefined) throw tooLarge(view, node, rendered.excess);
         return rendered.text;
       };
       return { digest, text };
@@ -64,8 +64,8 @@ export function makeRenderings(
   };
 }
 
-/** Nodes retry: log each state of an organization once. */
-function makeRefuser(log: Pick<Log, "warn"> | undefined) {
+/** The result makes the error about a configuration, and logs it. Nodes retry, so each state of an organization is logged once. */
+function makeTooLarge(log: Pick<Log, "warn"> | undefined) {
   const logged = new Set<string>();
   return ({ slug, digest }: ConfigView, { name }: ConfigNode, excess: string) => {
     if (!logged.has(digest)) {

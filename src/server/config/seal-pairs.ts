@@ -51,32 +51,35 @@ function* changesBetween(
 const namedInLine = 8;
 
 function wordsOf(changes: readonly Change[]): PairDifferences {
-  /** The numbers of classes with long lists of names. */
-  const long = new Map<NodeClass, number>();
-  const label = (of: NodeClass) => {
-    const names = namesIn(of);
+  /** The numbers in the legend of classes with many names. */
+  const numbers = new Map<NodeClass, number>();
+  const label = (nodeClass: NodeClass) => {
+    const names = namesIn(nodeClass);
     if (names.length <= namedInLine) return names.join(", ");
-    if (!long.has(of)) long.set(of, long.size + 1);
-    return `${names.length} nodes [${long.get(of)}]`;
+    if (!numbers.has(nodeClass)) numbers.set(nodeClass, numbers.size + 1);
+    return `${names.length} nodes [${numbers.get(nodeClass)}]`;
   };
   const lines = (which: "gains" | "loses") => {
     const found = changes.filter((each) => !isNothing(each[which]));
-    const sorted = found.toSorted((a, b) => Number(isAnyone(b)) - Number(isAnyone(a)));
-    return together(sorted, which, label);
+    // Those of `anyone` first.
+    const sorted = found.toSorted((a, b) => Number(isAboutAnyone(b)) - Number(isAboutAnyone(a)));
+    return linesOf(sorted, which, label);
   };
   const [gained, lost] = [lines("gains"), lines("loses")];
-  return { gained, lost, legend: [...long].map(([of, at]) => `[${at}]: ${namesIn(of).join(", ")}`) };
+  // After the lines, which number the classes.
+  const legend = [...numbers].map(([nodeClass, number]) => `[${number}]: ${namesIn(nodeClass).join(", ")}`);
+  return { gained, lost, legend };
 }
 
 const namesIn = ({ members }: NodeClass): string[] => [...new Set(members.map(({ name }) => name))];
-const isAnyone = ({ from, to }: Change): boolean =>
+const isAboutAnyone = ({ from, to }: Change): boolean =>
   [from, to].some(({ members }) => members.some(({ id }) => id === anyoneId));
 
 /** One line for all that a class reaches in the same way. */
-function together(
+function linesOf(
   changes: readonly Change[],
   which: "gains" | "loses",
-  label: (of: NodeClass) => string,
+  label: (nodeClass: NodeClass) => string,
 ): string[] {
   const words = (access: Access) => showAccess(access).join(", ");
   const lines = Map.groupBy(changes, (each) => `${label(each.from)}: ${words(each[which])}`);

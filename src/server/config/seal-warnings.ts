@@ -10,8 +10,8 @@ import { areWordsOfKey, sealedKeyWords } from "../../protocol/key-words.ts";
 import type { SealedNode, SealedState } from "../../protocol/seals/seal.ts";
 import type { Issued } from "./sign-seal.ts";
 
-/** The nodes whose host keys the seal that the signer knows has not: their words must be compared with those on their machines. */
-export function unknownIn(sealable: readonly Sealable[], known: SealedState | undefined): Sealable[] {
+/** The nodes whose host keys are not in the seal that the signer knows: their words must be compared with those on their machines. */
+export function findUnknown(sealable: readonly Sealable[], known: SealedState | undefined): Sealable[] {
   const keys = new Set(
     known?.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [`${name} ${identity.key}`])),
   );
@@ -25,7 +25,7 @@ export const hasWords = ({ host_public_key: key }: Sealable, typed: string): boo
   areWordsOfKey(typed, fingerprintOfHostKey(key), sealedKeyWords);
 
 /** A sentence for each sealed node without an address of the sealed network, where that matters. */
-export function withoutAddress({ nodes }: SealedState): string[] {
+export function addressWarnings({ nodes }: SealedState): string[] {
   const isUsed = nodes.some(({ identity }) => identity?.address6 !== undefined);
   return nodes.flatMap(({ name, identity }) => {
     if (identity === undefined || identity.address6 !== undefined) return [];
@@ -41,7 +41,11 @@ export function withoutAddress({ nodes }: SealedState): string[] {
  * The names of nodes that lose their key or a group, and of whose certificates this signer's records have none: another signer made
  * them, and the next seal does not revoke them.
  */
-export function unrecorded(before: SealedState | undefined, after: SealedState, issued: Issued): string[] {
+export function findUnrecorded(
+  before: SealedState | undefined,
+  after: SealedState,
+  issued: Issued,
+): string[] {
   const identities = new Map(after.nodes.map(({ name, identity }) => [name, identity]));
   return (before?.nodes ?? []).flatMap(({ name, identity: held }) => {
     if (held === undefined) return [];
@@ -55,7 +59,7 @@ export function unrecorded(before: SealedState | undefined, after: SealedState, 
 const enforcesSince = "0.2.0";
 
 /** Why nodes could not follow a seal that they enforce: sentences. `own`: the version of this agent. */
-export function obstacles(
+export function findObstacles(
   { nodes, agents }: { nodes: readonly Sealable[]; agents: readonly { agent: string; n: number }[] },
   state: SealedState,
   own: string,

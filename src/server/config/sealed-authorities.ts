@@ -44,14 +44,14 @@ export function authorityWords(
     throw new AppError("conflict", ipv6, { hint: ipv6Hint });
   if (after.mode === "enforce" && wrong !== undefined)
     throw refused(wrong, after, before?.mode === "enforce");
-  const words = online
+  const sentences = online
     .filter(({ print }) => !known.includes(print))
     .toSorted((a, b) => (a.words < b.words ? -1 : 1))
     .flatMap(({ print, words, faults }) => [
       `CA ${print}: ${words}`,
       ...(faults.length === 0 ? [] : [`! Not limited, as --enforce demands: ${faults.join("; ")}`]),
     ]);
-  return ipv6 === undefined ? words : [`! ${ipv6}. ${ipv6Hint}`, ...words];
+  return ipv6 === undefined ? sentences : [`! ${ipv6}. ${ipv6Hint}`, ...sentences];
 }
 
 const onlineIn = (state: SealedState | undefined): string[] =>

@@ -28,7 +28,7 @@ const rolePick = nodes.pick("id", "name", "ip", "ip6", "isLighthouse", "isRelay"
 const allRoles = `SELECT ${rolePick.select()} FROM nodes WHERE org_id = $1 AND state = 'active'
   AND (${specialIs()} OR exit_groups <> '[]') ORDER BY name`;
 
-/** What nodes are told now. Throws conflict where no seal can hold it. */
+/** What the next seal would say: what nodes are sent now. Throws conflict if no seal can hold it. */
 export async function sealedStateOf(reader: Reader, view: OrgView): Promise<SealedState> {
   const withRole = await queryAll(reader, rolePick, allRoles, [view.id]);
   const state = {
@@ -60,13 +60,13 @@ function sealedNode({ name, ip, ip6, ...node }: ReturnType<typeof rolePick.parse
 /** By names, each once. A rule about a node that is gone permits nothing, and is left out. */
 async function rulesByName(reader: Reader, { id, config }: OrgView) {
   const names = await namesOf(reader, id, config.rules);
-  const side = <T extends Peer | Target>(of: T) => {
-    if (!("node" in of)) return of;
-    const name = names.get(of.node);
+  const sideByName = <T extends Peer | Target>(side: T) => {
+    if (!("node" in side)) return side;
+    const name = names.get(side.node);
     return name === undefined ? undefined : { node: name };
   };
   const sealed = config.rules.flatMap(({ direction, protocol, ports, ...rule }) => {
-    const [peer, target] = [side(rule.peer), side(rule.target)];
+    const [peer, target] = [sideByName(rule.peer), sideByName(rule.target)];
     return peer === undefined || target === undefined ? [] : [{ direction, protocol, ports, peer, target }];
   });
   return [...new Map(sealed.map((rule) => [JSON.stringify(rule), rule]))]
@@ -87,8 +87,8 @@ async function namesOf(reader: Reader, orgId: number, rules: readonly Rule[]): P
 }
 
 /**
- * For an organization whose signers are all lost. Nodes enforce what they hold until root ends it, so whoever steals an owner's
- * session opens nothing. `requireOwner` runs in the transaction. Throws conflict if there is no seal.
+ * Deletes the seals of an organization whose signers are all lost. Its nodes enforce what they hold until root ends it, so a stolen
+ * session of an owner opens nothing. `requireOwner` runs in the transaction. Throws conflict if there is no seal.
  */
 export async function forgetSeals(
   { db, system }: Pick<ServerOptions, "db" | "system">,

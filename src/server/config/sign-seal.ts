@@ -61,10 +61,10 @@ export const readsNetwork = (engines: readonly { engine: string }[] | undefined)
   engines?.every(({ engine }) => can(engine, "certificate_v2")) === true;
 
 /**
- * The state of the next seal. `state`: what the control plane proposes, with what the held seal says (carriedOn). `sealable`:
+ * The state of the next seal. `state`: what the control plane proposes, with what the held seal says (withHeldSealing). `sealable`:
  * the nodes that need a certificate of an offline CA; all others lose their identities. Throws conflict.
  */
-export function sealedBy(
+export function composeSealedState(
   state: SealedState,
   sealable: readonly Sealable[],
   choices: Choices,
@@ -125,15 +125,14 @@ const withoutRole = (name: string, addresses: string[]): SealedNode => ({
   exit: [],
 });
 
+type Sealing = { rules: readonly SealedRule[]; choices: Choices; network6: string | undefined };
+
+/** `held`: the identity in the held seal. */
 function identityOf(
   asked: Sealable,
   held: SealedIdentity | undefined,
   node: SealedNode,
-  {
-    rules,
-    choices,
-    network6,
-  }: { rules: readonly SealedRule[]; choices: Choices; network6: string | undefined },
+  { rules, choices, network6 }: Sealing,
 ): SealedIdentity {
   const { name, groups, engine_version: engine } = asked;
   const { privileged, open, closed } = choices;
@@ -143,9 +142,9 @@ function identityOf(
     return held?.kind ?? (servesOthers(asked, node, rules, privileged) ? "open" : "closed");
   };
   const key = fingerprintOfHostKey(asked.host_public_key);
-  // What the control plane says of the engine takes no address away.
+  // A node keeps its sealed address, whatever the control plane says of its engine.
   const isHeld = held?.key === key && held.address6 !== undefined;
-  // An organization with certificates of both versions is on its way to version 2.
+  // An organization with certificates of both versions is on its way to version 2, and may still have engines that read version 1 only.
   const isReader = can(engine, "certificate_v2") && asked.versions.length === 1;
   const address6 =
     network6 !== undefined && (isHeld || isReader) ? sealedAddressOf(network6, key) : undefined;
@@ -162,7 +161,7 @@ export const issuedBy = (sealable: readonly Sealable[], prints: readonly string[
   sealable.flatMap(({ name, issuer }) => (issuer !== null && prints.includes(issuer) ? [name] : []));
 
 /** The names of nodes whose certificate lacks the address that the next seal gives them. */
-export function readdressed(before: SealedState | undefined, after: SealedState): ReadonlySet<string> {
+export function findReaddressed(before: SealedState | undefined, after: SealedState): ReadonlySet<string> {
   const known = new Map(before?.nodes.map(({ name, identity }) => [name, identity?.address6]));
   const isNew = ({ name, identity }: SealedNode) =>
     identity?.address6 !== undefined && identity.address6 !== known.get(name);

@@ -7,7 +7,7 @@ import { diskSpaceAt } from "../../base/disk-space.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import { countBlocklists } from "../certificates/blocklist.ts";
 import type { Meters, Sample } from "../http/meters.ts";
-import type { Changes } from "../config/held-polls.ts";
+import type { HeldPolls } from "../config/held-polls.ts";
 import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
 import { relayFigures } from "../paths/relay-list.ts";
@@ -25,7 +25,7 @@ const dayMs = 86_400_000;
 const daysLeft = [0, 7, 14, 30];
 
 type Deps = Pick<ServerOptions, "db" | "system" | "clock" | "dataDirectory"> & {
-  changes: Changes;
+  changes: HeldPolls;
   meters: Meters;
   pathReports: PathReports;
 };

@@ -3,7 +3,7 @@
 
 import type { ServerHistory } from "../../api/servers.ts";
 import { formatTime } from "../../base/quantities.ts";
-import type { Changes } from "../config/held-polls.ts";
+import type { HeldPolls } from "../config/held-polls.ts";
 import type { Meters, Totals } from "../http/meters.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";
@@ -14,7 +14,7 @@ const keptMs = 86_400_000;
 /** Length of a point: a day has 288. */
 const stepMs = 300_000;
 
-type Deps = Pick<ServerOptions, "system"> & { db: Database; meters: Meters; changes: Changes };
+type Deps = Pick<ServerOptions, "system"> & { db: Database; meters: Meters; changes: HeldPolls };
 
 /** Returns what writes a row about the time since the row before. `id`: of this process. */
 export function makeSampler(

@@ -16,7 +16,7 @@ import {
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../require-role.ts";
-import type { Changes } from "../config/held-polls.ts";
+import type { HeldPolls } from "../config/held-polls.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
 import { computed, integer, places, queryAll, queryNumber, text, textOrNull } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -54,7 +54,7 @@ export type LiveDrills = {
 /** The running drills, in memory: no check-in reads them. */
 export function makeLiveDrills(
   { db, system }: Store,
-  changes: Pick<Changes, "wakeOrganization">,
+  changes: Pick<HeldPolls, "wakeOrganization">,
 ): LiveDrills {
   let running = new Map<number, DrillRow>();
   const load = async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { makeChanges, maxPollsPerNode } from "../../../src/server/config/held-polls.ts";
+import { makeHeldPolls, maxPollsPerNode } from "../../../src/server/config/held-polls.ts";
 
 /** Sleeps end only when they are aborted. */
 const timeless = {
@@ -8,7 +8,7 @@ const timeless = {
 };
 
 test("a change wakes every poll of its organization and no other", async () => {
-  const changes = makeChanges(timeless);
+  const changes = makeHeldPolls(timeless);
   const [a, b, c] = [changes.open(1, 1), changes.open(1, 2), changes.open(2, 3)];
   const woken: string[] = [];
   const all = [a.wait(1000).then(() => woken.push("a")), b.wait(1000).then(() => woken.push("b"))];
@@ -19,7 +19,7 @@ test("a change wakes every poll of its organization and no other", async () => {
 });
 
 test("a change of one node wakes only that node", async () => {
-  const changes = makeChanges(timeless);
+  const changes = makeHeldPolls(timeless);
   const [a, b] = [changes.open(1, 1), changes.open(1, 2)];
   let other = false;
   void b.wait(1000).then(() => (other = true));
@@ -30,20 +30,20 @@ test("a change of one node wakes only that node", async () => {
 });
 
 test("a change between opening and waiting is not missed", async () => {
-  const changes = makeChanges(timeless);
+  const changes = makeHeldPolls(timeless);
   const poll = changes.open(1, 1);
   changes.wakeOrganization(1);
   expect(await poll.wait(1000)).toBe(true);
 });
 
 test("without a change a poll ends after its time", async () => {
-  const changes = makeChanges({ sleep: () => Promise.resolve() });
+  const changes = makeHeldPolls({ sleep: () => Promise.resolve() });
   expect(await changes.open(1, 1).wait(1000)).toBe(false);
   expect(await changes.open(1, 1).wait(0)).toBe(false);
 });
 
 test("beyond the limit a node's oldest poll is answered, polls of other nodes continue", async () => {
-  const changes = makeChanges(timeless);
+  const changes = makeHeldPolls(timeless);
   const foreign = changes.open(1, 2);
   const polls = Array.from({ length: maxPollsPerNode }, () => changes.open(1, 1));
   const waits = polls.map((poll) => poll.wait(1000));
@@ -55,7 +55,7 @@ test("beyond the limit a node's oldest poll is answered, polls of other nodes co
 });
 
 test("a closed poll no longer waits, and a stop answers all polls", async () => {
-  const changes = makeChanges(timeless);
+  const changes = makeHeldPolls(timeless);
   const first = changes.open(1, 1);
   expect(changes.isHeld(1, 1)).toBe(true);
   first.close();

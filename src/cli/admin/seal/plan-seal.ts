@@ -44,7 +44,7 @@ export async function plannedSeal(
   },
 ): Promise<Plan> {
   const [slug = ""] = words;
-  const { carriedOn } = await import("../../../server/config/next-seal.ts");
+  const { withHeldSealing } = await import("../../../server/config/next-seal.ts");
   const signing = await import("../../../server/config/sign-seal.ts");
   const { parse } = await import("valibot");
   const before = newest?.seal.state.sealing ?? { offline: [], privileged: [] };
@@ -68,8 +68,8 @@ export async function plannedSeal(
     hasNetwork: signing.readsNetwork(sealable.engines),
   };
   const issued = parse(signing.Issued, JSON.parse(records.issued() ?? "[]"));
-  const carried = carriedOn(answer.state, newest?.seal.state);
-  const state = signing.sealedBy(carried, sealable.nodes, choices, issued, system.now());
+  const carried = withHeldSealing(answer.state, newest?.seal.state);
+  const state = signing.composeSealedState(carried, sealable.nodes, choices, issued, system.now());
   return { state, sealable, issued, mode };
 }
 

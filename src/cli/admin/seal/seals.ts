@@ -165,12 +165,12 @@ export const show: Implementation = {
   async run(context) {
     const [slug = ""] = context.words;
     const answer = await read(context, (api) => api.call(sealsApi.list, { slug }));
-    const { carriedOn, newestOf, differencesOf, signerWords, shownText } =
+    const { withHeldSealing, newestOf, differencesOf, signerWords, shownText } =
       await import("../../../server/config/next-seal.ts");
     const newest = newestOf(answer.seals);
     if (newest === undefined) return context.output.result({ sealed: false }, `${slug} is not sealed.\n`);
     const { seal, hash } = newest;
-    const { gained, lost } = differencesOf(seal.state, carriedOn(answer.state, seal.state));
+    const { gained, lost } = differencesOf(seal.state, withHeldSealing(answer.state, seal.state));
     const waits = [...gained.map((each) => `+ ${each}`), ...lost.map((each) => `- ${each}`)];
     const { number, mode, made_at: madeAt } = seal;
     const signers = seal.signers.map(signerWords);
@@ -193,11 +193,12 @@ export const show: Implementation = {
 export async function readKnown({ values }: Context, { seals }: Answer): Promise<OpenedSeal> {
   const known = values.required("known");
   const hash = known.toLowerCase();
-  const { knownFile, knownIn } = await import("../../../server/config/next-seal.ts");
+  const { knownIn } = await import("../../../server/config/next-seal.ts");
+  const { openTrusted } = await import("../../../pki/seal.ts");
   if (/^[0-9a-f]{16,64}$/.test(hash)) return knownIn(seals, hash);
   const { readTextIfThere } = await import("../../../base/files.ts");
   const text = readTextIfThere(known);
-  if (text !== undefined) return knownFile(text);
+  if (text !== undefined) return openTrusted(text);
   throw new AppError("usage", "--known is 16 to 64 hexadecimal digits, or the file of a seal");
 }
 
@@ -226,9 +227,9 @@ async function printSeal(
   }: { answer: Answer; signers: readonly Signer[]; newest?: OpenedSeal; known?: OpenedSeal },
 ): Promise<void> {
   const [slug = ""] = words;
-  const { carriedOn, nextSeal } = await import("../../../server/config/next-seal.ts");
+  const { withHeldSealing, nextSeal } = await import("../../../server/config/next-seal.ts");
   const { changeLines, changesIn } = await import("./shown-changes.ts");
-  const nextState = carriedOn(state, newest?.seal.state);
+  const nextState = withHeldSealing(state, newest?.seal.state);
   const next = nextSeal(newest, nextState, signers, system.now());
   const number = next?.number ?? newest?.seal.number;
   const mode = newest?.seal.mode ?? "observe";

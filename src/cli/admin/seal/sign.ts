@@ -187,8 +187,9 @@ async function makeDraft(
   const { system, values } = context;
   const next = await import("../../../server/config/next-seal.ts");
   const signing = await import("../../../server/config/sign-seal.ts");
-  const { obstacles } = await import("../../../server/config/seal-warnings.ts");
-  const known = kept === undefined ? await knownOf(context, answer) : next.knownFile(kept.text);
+  const { findObstacles } = await import("../../../server/config/seal-warnings.ts");
+  const { openTrusted } = await import("../../../pki/seal.ts");
+  const known = kept === undefined ? await knownOf(context, answer) : openTrusted(kept.text);
   const newest = known === undefined ? undefined : next.newestAfter(answer.seals, known);
   if (newest !== undefined) await requireSigner(context, newest.seal);
   const plan = await plannedSeal(context, { api, answer, newest, records });
@@ -196,9 +197,9 @@ async function makeDraft(
   const signers = newest?.seal.signers ?? [next.readSigner(await publicHalf(context))];
   const nextSeal = next.nextSeal(newest, state, signers, system.now(), mode);
   const replaced = signing.issuedBy(sealable.nodes, values.list("end-ca"));
-  const changed = new Set([...signing.readdressed(newest?.seal.state, state), ...replaced]);
+  const changed = new Set([...signing.findReaddressed(newest?.seal.state, state), ...replaced]);
   if (mode === "enforce" && newest?.seal.mode !== "enforce")
-    refuseEarly(obstacles(sealable, state, buildInfo.version));
+    refuseEarly(findObstacles(sealable, state, buildInfo.version));
   const number = nextSeal?.number ?? newest?.seal.number ?? 1;
   const due = signing.dueIn(sealable.nodes, system.now(), changed);
   return { plan, known, newest, signers, nextSeal, number, due, replaced };
@@ -210,14 +211,14 @@ async function draftLines(
   { slug, answer }: { slug: string; answer: Answer },
 ): Promise<string[]> {
   const { shownText } = await import("../../../server/config/next-seal.ts");
-  const { unrecorded, withoutAddress } = await import("../../../server/config/seal-warnings.ts");
+  const { findUnrecorded, addressWarnings } = await import("../../../server/config/seal-warnings.ts");
   const { state, mode, issued } = plan;
   const after = { state, signers, mode };
   const compared = { slug, known, newest, after, number, authorities: answer.authorities };
   const warnings = [
-    ...withoutAddress(state),
+    ...addressWarnings(state),
     ...(replaced.length === 0 ? [] : [endCaWarning]),
-    ...unrecorded(newest?.seal.state, state, issued).map(unrecordedWarning),
+    ...findUnrecorded(newest?.seal.state, state, issued).map(unrecordedWarning),
   ];
   return [
     ...(await changeLines(compared, await changesIn(compared))),
@@ -235,10 +236,10 @@ async function signDraft(
   const [slug = ""] = words;
   const { plan, known, newest, nextSeal, due } = draft;
   const { openForAll } = await import("../../../server/config/next-seal.ts");
-  const { unknownIn } = await import("../../../server/config/seal-warnings.ts");
+  const { findUnknown } = await import("../../../server/config/seal-warnings.ts");
   // Ask for all nodes, not only for those that get a certificate now: the seal names each key, and which certificates are
   // due is what the control plane says.
-  await requireWords(context, unknownIn(plan.sealable.nodes, known?.seal.state));
+  await requireWords(context, findUnknown(plan.sealable.nodes, known?.seal.state));
   await confirm(context);
   const certified = await certify(context, due, plan);
   let body = published;

@@ -7,7 +7,7 @@ import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
 import type { DrillOrder } from "../../../protocol/updates/drill.ts";
-import type { Changes } from "../../config/held-polls.ts";
+import type { HeldPolls } from "../../config/held-polls.ts";
 import type { InTurn } from "../../http/fair-queue.ts";
 import type { NamesNews } from "../../names/organization-names.ts";
 import type { Names } from "../../names/names-cache.ts";
@@ -32,7 +32,7 @@ import {
 
 type Deps = ConsequenceDeps &
   Pick<ServerOptions, "secretKey" | "publicUrl"> & {
-    changes: Changes;
+    changes: HeldPolls;
     live: Live;
     reports: Reports;
     names: Names;
