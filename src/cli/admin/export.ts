@@ -36,7 +36,7 @@ export const exporting: Implementation = {
     const passphrase = isPlain ? undefined : await readPassphrase(context, { isNew: true });
     if (passphrase !== undefined) requireLong(passphrase);
     const files = await onOrganization(context, slug, (admin, org) =>
-      exportOrganization(admin, org, passphrase, settings.dryRun),
+      exportOrganization(admin, org, { passphrase, isPlan: settings.dryRun }),
     );
     if (await onlyPlanned(context, { more: planTree(directory, files) })) return;
     writeTree(directory, files);

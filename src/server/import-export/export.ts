@@ -29,8 +29,7 @@ type Org = { id: number; slug: string };
 export async function exportOrganization(
   admin: Exporting,
   org: Org,
-  passphrase: string | undefined,
-  isPlan = false,
+  { passphrase, isPlan = false }: { passphrase?: string | undefined; isPlan?: boolean } = {},
 ): Promise<PlainFile[]> {
   const { db, system } = admin;
   const view = await makeViews(system.now).of(db, org.id);
@@ -40,9 +39,9 @@ export async function exportOrganization(
     `SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND host_public_key IS NOT NULL ORDER BY id`,
     [org.id],
   );
-  const ofNodes: PlainFile[] = [];
-  for (const node of rows.map(nodeRecordOf)) ofNodes.push(...(await nodeFiles(admin, view, node)));
-  const files = [{ path: "ca.crt", content: view.trust.caPem, mode: 0o644 }, ...keys, ...ofNodes];
+  const filesOfNodes: PlainFile[] = [];
+  for (const node of rows.map(nodeRecordOf)) filesOfNodes.push(...(await nodeFiles(admin, view, node)));
+  const files = [{ path: "ca.crt", content: view.trust.caPem, mode: 0o644 }, ...keys, ...filesOfNodes];
   if (isPlan) return files;
   await db.writeFor({ org: org.id }, (tx) =>
     record(tx, {
@@ -59,11 +58,11 @@ export async function exportOrganization(
 
 /** Nodes that have lost a group and have not checked in since then have no certificate that peers accept for long. */
 async function signMissing({ db, secretKey, system, clock }: Exporting, org: Org): Promise<void> {
-  const bare = nodes.pick("id");
+  const idPick = nodes.pick("id");
   const sql = `SELECT id FROM nodes WHERE org_id = $1 AND state = 'active' AND NOT EXISTS
     (SELECT 1 FROM certificates c WHERE c.node_id = nodes.id AND c.kind = 'overlay' AND c.state = 'current')`;
   const services = { db, system, authorities: openAuthorities({ secretKey, clock }) };
-  for (const { id } of await queryAll(db, bare, sql, [org.id]))
+  for (const { id } of await queryAll(db, idPick, sql, [org.id]))
     await renewCertificates(services, org.id, id, { due: { overlay: true, x509: false } });
 }
 

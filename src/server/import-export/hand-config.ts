@@ -4,11 +4,11 @@
 
 import { dirname } from "node:path";
 import { AppError } from "../../base/errors.ts";
-import { fateOf, isEngineSection, isWhole } from "./engine-keys.ts";
+import { fateOf, isEngineSection, hasValueKeys } from "./engine-keys.ts";
 import type { Placed } from "./placed-yaml.ts";
 
-/** A text of a configuration, and where it is: `web/config.yml:12`. */
-export type Said = { text: string; at: string };
+/** What a configuration says of one thing: its text, and where it is, such as `web/config.yml:12`. */
+export type Statement = { text: string; at: string };
 
 /** A key of a file that was read. */
 export type KeyReport = {
@@ -25,10 +25,11 @@ export type KeyReport = {
 /** The configuration of one machine, of one file or of several that its engine merges. */
 export type Machine = {
   /** The file with `pki.cert`; undefined if none of its files has it. */
-  cert: (Said & { file: string }) | undefined;
-  amLighthouse: (Said & { is: boolean }) | undefined;
-  amRelay: (Said & { is: boolean }) | undefined;
-  advertised: Said[];
+  cert: (Statement & { file: string }) | undefined;
+  amLighthouse: (Statement & { value: boolean }) | undefined;
+  amRelay: (Statement & { value: boolean }) | undefined;
+  /** The addresses that the machine advertises. */
+  advertised: Statement[];
 };
 
 export type HandConfigs = {
@@ -36,10 +37,10 @@ export type HandConfigs = {
   /** Fingerprints, lower-case hex. */
   blocklist: Set<string>;
   /** `text`: host and port. `overlay`: the address in the overlay. */
-  staticHosts: (Said & { overlay: string })[];
-  lighthouses: Said[];
-  relays: Said[];
-  routes: (Said & { via: string })[];
+  staticHosts: (Statement & { overlay: string })[];
+  lighthouses: Statement[];
+  relays: Statement[];
+  routes: (Statement & { via: string })[];
   keys: KeyReport[];
   /** Notes about settings that were not understood, or that an engine would refuse. */
   notes: string[];
@@ -70,7 +71,7 @@ export function readConfigs(files: readonly YamlFile[]): HandConfigs {
     reading.readShared();
     readings.push(reading);
   }
-  found.machines = machinesOf(readings).map(merge);
+  found.machines = machinesOf(readings).map(mergeFiles);
   return found;
 }
 
@@ -78,7 +79,7 @@ function reportKeys(keys: KeyReport[], file: string, value: Placed, path: readon
   if (value.kind !== "map") return;
   for (const [name, item] of value.entries) {
     const own = [...path, name];
-    if (item.kind === "map" && item.entries.size > 0 && !isWhole(own)) {
+    if (item.kind === "map" && item.entries.size > 0 && !hasValueKeys(own)) {
       reportKeys(keys, file, item, own);
       continue;
     }
@@ -103,7 +104,7 @@ function withoutFate(
   return { used: false, isUnknown: false, detail };
 }
 
-/** Reads one file. What all machines of the network share goes into `found`. */
+/** Reads one file. `readShared` adds what all machines of the network share to `found`; its other methods read what is of this machine. */
 class Reading {
   readonly file: string;
   readonly #found: HandConfigs;
@@ -118,11 +119,12 @@ class Reading {
   readShared(): void {
     const { blocklist, staticHosts, lighthouses, relays } = this.#found;
     for (const key of ["pki.blocklist", "pki.blacklist"])
-      for (const each of this.#blocked(key)) blocklist.add(each);
+      for (const each of this.#blockedIn(key)) blocklist.add(each);
     const map = this.#value("static_host_map");
     if (map?.kind === "map")
       for (const [overlay, places] of map.entries)
-        for (const said of this.#texts(places, "static_host_map")) staticHosts.push({ ...said, overlay });
+        for (const statement of this.#texts(places, "static_host_map"))
+          staticHosts.push({ ...statement, overlay });
     else if (map !== undefined) this.#note(map.line, "static_host_map is not a map; not imported.");
     lighthouses.push(...this.textsOf("lighthouse.hosts"));
     relays.push(...this.textsOf("relay.relays"));
@@ -130,25 +132,25 @@ class Reading {
     this.#requireCipher();
   }
 
-  textsOf(path: string): Said[] {
+  textsOf(path: string): Statement[] {
     const value = this.#value(path);
     return value === undefined ? [] : this.#texts(value, path);
   }
 
-  /** As the engine reads it, which makes a text of every value. */
-  flag(path: string): (Said & { is: boolean }) | undefined {
-    const [said] = this.textsOf(path);
-    if (said === undefined) return undefined;
-    const text = said.text.toLowerCase();
-    const is = ["true", "1", "t", "y", "yes"].includes(text);
-    if (is || ["false", "0", "f", "n", "no"].includes(text)) return { ...said, is };
+  /** A flag as the engine reads it, which makes a text of every value. Undefined if it is not set, or is neither true nor false. */
+  flagAt(path: string): (Statement & { value: boolean }) | undefined {
+    const [statement] = this.textsOf(path);
+    if (statement === undefined) return undefined;
+    const text = statement.text.toLowerCase();
+    if (["true", "1", "t", "y", "yes"].includes(text)) return { ...statement, value: true };
+    if (["false", "0", "f", "n", "no"].includes(text)) return { ...statement, value: false };
     this.#found.notes.push(
-      `${said.at}: ${path} ${quoted(said.text)} is neither true nor false; not imported.`,
+      `${statement.at}: ${path} ${quoted(statement.text)} is neither true nor false; not imported.`,
     );
     return undefined;
   }
 
-  /** Undefined for null, and where nothing is. */
+  /** The value at a path such as `pki.cert`. Undefined for null, and where nothing is. */
   #value(path: string): Placed | undefined {
     let value: Placed | undefined = this.#root;
     for (const key of path.split(".")) value = value?.kind === "map" ? value.entries.get(key) : undefined;
@@ -163,8 +165,8 @@ class Reading {
     this.#found.notes.push(`${this.#at(line)}: ${sentence}`);
   }
 
-  /** A list, or one text: the engine takes both in some places. */
-  #texts(value: Placed, path: string): Said[] {
+  /** The texts of a list, or one text: the engine takes both in some places. */
+  #texts(value: Placed, path: string): Statement[] {
     const items = value.kind === "list" ? value.items : [value];
     return items.flatMap((item) => {
       const text = item.kind === "leaf" ? item.text.trim() : "";
@@ -174,8 +176,8 @@ class Reading {
     });
   }
 
-  /** A fingerprint that is passed over would make a revoked host active. */
-  #blocked(path: string): string[] {
+  /** The fingerprints of a blocklist. Throws for a wrong one: passing it over would make a revoked host active. */
+  #blockedIn(path: string): string[] {
     const value = this.#value(path);
     if (value === undefined) return [];
     const items = value.kind === "list" ? value.items : [value];
@@ -195,6 +197,7 @@ class Reading {
           },
         );
       }
+      // Engines read a list of lower-case digits without colons.
       if (print !== text || value.kind !== "list")
         this.#note(item.line, `${print} in ${path} is not written as engines need it; it is blocked here.`);
       return [print];
@@ -227,7 +230,7 @@ class Reading {
     }
   }
 
-  /** An address, or a list of gateways with weights. */
+  /** The gateways of `via`: one address, or a list of gateways with weights. */
   #gateways(via: Placed | undefined): string[] {
     if (via === undefined) return [];
     return (via.kind === "list" ? via.items : [via]).flatMap((item) => {
@@ -256,19 +259,20 @@ function machinesOf(readings: readonly Reading[]): Reading[][] {
   /** The files with `pki.cert`. */
   const owners = new Set(readings.filter((each) => each.textsOf("pki.cert").length > 0));
   const inside = Map.groupBy(owners.values(), ({ file }) => dirname(file));
-  /** Of each directory, files with `pki.cert` in or below it: two are enough to know that none is the only one. */
+  /** Of each directory, at most two files with `pki.cert` in or below it: two tell that none is the only one. */
   const below = new Map<string, Reading[]>();
   for (const owner of owners)
     for (const directory of above(owner.file))
       below.set(directory, [...(below.get(directory) ?? []), owner].slice(0, 2));
-  const groups = Map.groupBy(readings, (each) => {
-    if (owners.has(each)) return each;
-    const nearest = above(each.file).find((directory) => inside.has(directory));
-    const found = nearest === undefined ? below.get(dirname(each.file)) : inside.get(nearest);
-    const [only, ...more] = found ?? [];
-    return more.length === 0 ? (only ?? each) : each;
-  });
-  return [...groups.values()];
+  /** The file with `pki.cert` of the same machine; the file itself if that is not known. */
+  const ownerOf = (reading: Reading): Reading => {
+    if (owners.has(reading)) return reading;
+    const nearest = above(reading.file).find((directory) => inside.has(directory));
+    const found = nearest === undefined ? below.get(dirname(reading.file)) : inside.get(nearest);
+    const [only, second] = found ?? [];
+    return only === undefined || second !== undefined ? reading : only;
+  };
+  return [...Map.groupBy(readings, ownerOf).values()];
 }
 
 /** The directories of a file, from the nearest to the top. */
@@ -277,17 +281,17 @@ export function above(file: string): string[] {
   return nearest === "." ? ["."] : [nearest, ...above(nearest)];
 }
 
-/** If several files have a setting, the value of the last file holds. */
-function merge(files: readonly Reading[]): Machine {
+/** The machine of these files. If several files have a setting, the value of the last file holds. */
+function mergeFiles(files: readonly Reading[]): Machine {
   const last = <T>(read: (each: Reading) => T | undefined): T | undefined =>
     files.map(read).findLast((each) => each !== undefined);
   return {
     cert: last((each) => {
-      const [said] = each.textsOf("pki.cert");
-      return said === undefined ? undefined : { ...said, file: each.file };
+      const [statement] = each.textsOf("pki.cert");
+      return statement === undefined ? undefined : { ...statement, file: each.file };
     }),
-    amLighthouse: last((each) => each.flag("lighthouse.am_lighthouse")),
-    amRelay: last((each) => each.flag("relay.am_relay")),
+    amLighthouse: last((each) => each.flagAt("lighthouse.am_lighthouse")),
+    amRelay: last((each) => each.flagAt("relay.am_relay")),
     advertised: files.flatMap((each) => each.textsOf("lighthouse.advertise_addrs")),
   };
 }

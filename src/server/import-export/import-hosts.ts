@@ -60,6 +60,7 @@ export type Networks = { network: string; network6: string | null };
 
 type HostFile = FromFile<NebulaCertificate>;
 
+/** `live`: the certificates that are valid now. Throws bad_configuration. */
 export function planHosts(
   live: readonly HostFile[],
   networks: Networks,
@@ -87,7 +88,7 @@ export function planHosts(
  */
 function refuseHiddenGroups(live: readonly HostFile[], blocklist: ReadonlySet<string>): void {
   for (const { file, value } of live) {
-    if (isOn(blocklist, value)) continue;
+    if (isBlockedBy(blocklist, value)) continue;
     const ofUsers = value.groups.find(isUsersGroup);
     const refuse = (reason: string, without: string) => {
       throw new AppError("bad_configuration", `${file}: the certificate of ${quoted(value.name)} ${reason}`, {
@@ -112,7 +113,10 @@ function usableGroups(groups: readonly string[]): string[] {
   return [...new Set(groups)].filter((group) => v.is(GroupName, group) && !isReservedGroup(group));
 }
 
-/** A host with an IPv6 address alone is refused: the address stays in use, so no node may get it. Others are left out. */
+/**
+ * A host without an address in the network is left out. One that has an address in the IPv6 network is refused: the address stays in
+ * use, so no node may get it.
+ */
 function refuseWithoutIpv4(
   { file, value: host }: HostFile,
   { network, network6 }: Networks,
@@ -241,7 +245,7 @@ function planHost(ip: string, files: readonly HostFile[], blocklist: ReadonlySet
     former: newest.filter((each) => !current.includes(each)).map(({ value }) => value),
     groups: [...last.groups],
     subnets: [],
-    isBlocked: current.some(({ value }) => isOn(blocklist, value)),
+    isBlocked: current.some(({ value }) => isBlockedBy(blocklist, value)),
     isLighthouse: false,
     isRelay: false,
     publicIp: null,
@@ -281,6 +285,6 @@ function uniqueName(base: string, taken: Set<string>): string {
   return free;
 }
 
-/** A certificate of P-256 has two fingerprints. */
-export const isOn = (blocklist: ReadonlySet<string>, certificate: NebulaCertificate): boolean =>
+/** Whether the blocklist has a fingerprint of the certificate: one of P-256 has two. */
+export const isBlockedBy = (blocklist: ReadonlySet<string>, certificate: NebulaCertificate): boolean =>
   fingerprints(certificate).some((each) => blocklist.has(each));

@@ -22,7 +22,7 @@ import { fingerprint } from "../../pki/nebula.ts";
 import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import { hubOf, requireRoutable, unreachable, type Obstacles } from "../nodes/subnets.ts";
 import type { HandMade } from "./import-files.ts";
-import { above, quoted, type Machine, type Said } from "./hand-config.ts";
+import { above, quoted, type Machine, type Statement } from "./hand-config.ts";
 import type { Networks, PlannedHost } from "./import-hosts.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
@@ -40,18 +40,18 @@ export function assignRoles(
   notes: string[],
 ): void {
   const { lighthouses, relays, machines, routes } = found.configs;
-  const byAddress = indexOf(hosts);
-  const hostNamed = ({ text, at }: Said, path: string): PlannedHost | undefined => {
+  const byAddress = indexByAddress(hosts);
+  const hostNamed = ({ text, at }: Statement, path: string): PlannedHost | undefined => {
     const host = byAddress.get(canonicalAddress(text));
     if (host === undefined) notes.push(`${at}: ${path} ${quoted(text)} is no imported host; not imported.`);
     return host;
   };
-  for (const said of firstOfEach(lighthouses)) {
-    const host = hostNamed(said, "lighthouse.hosts");
+  for (const statement of firstOfEach(lighthouses)) {
+    const host = hostNamed(statement, "lighthouse.hosts");
     if (host !== undefined) host.isLighthouse = true;
   }
-  for (const said of firstOfEach(relays)) {
-    const host = hostNamed(said, "relay.relays");
+  for (const statement of firstOfEach(relays)) {
+    const host = hostNamed(statement, "relay.relays");
     if (host !== undefined) host.isRelay = true;
   }
   const advertised = ownRoles(hosts, machines, found, notes);
@@ -59,8 +59,8 @@ export function assignRoles(
   routeSubnets(hosts, firstOfEach(routes), byAddress, scope, notes);
 }
 
-/** Many configurations say the same. */
-function firstOfEach<T extends Said & { via?: string; overlay?: string }>(all: readonly T[]): T[] {
+/** The first of equal statements: many configurations say the same. */
+function firstOfEach<T extends Statement & { via?: string; overlay?: string }>(all: readonly T[]): T[] {
   const first = new Map<string, T>();
   for (const each of all) {
     const key = JSON.stringify([each.text, each.via, each.overlay]);
@@ -69,8 +69,8 @@ function firstOfEach<T extends Said & { via?: string; overlay?: string }>(all: r
   return [...first.values()];
 }
 
-/** By every address of the certificates, in both families. */
-function indexOf(hosts: readonly PlannedHost[]): Map<string, PlannedHost> {
+/** The hosts by every address of their certificates, in both families. */
+function indexByAddress(hosts: readonly PlannedHost[]): Map<string, PlannedHost> {
   const index = new Map<string, PlannedHost>();
   for (const host of hosts)
     for (const { networks } of host.current)
@@ -81,14 +81,14 @@ function indexOf(hosts: readonly PlannedHost[]): Map<string, PlannedHost> {
   return index;
 }
 
-/** Reads a machine's roles from its own configuration. Returns the addresses that it advertises. */
+/** Reads the roles of machines from their own configurations. Returns the addresses that each host advertises. */
 function ownRoles(
   hosts: readonly PlannedHost[],
   machines: readonly Machine[],
   found: HandMade,
   notes: string[],
-): Map<PlannedHost, Said[]> {
-  const advertised = new Map<PlannedHost, Said[]>();
+): Map<PlannedHost, Statement[]> {
+  const advertised = new Map<PlannedHost, Statement[]>();
   const byPrint = new Map(
     hosts.flatMap((host) =>
       [...host.current, ...host.former].map((each): [string, PlannedHost] => [fingerprint(each), host]),
@@ -97,29 +97,29 @@ function ownRoles(
   const hostOf = hostsByConfig(found, byPrint);
   for (const machine of machines) {
     const { amLighthouse, amRelay } = machine;
-    const roles = [amLighthouse, amRelay].filter((each) => each?.is === true);
-    const said: Said[] = [...roles.filter((each) => each !== undefined), ...machine.advertised];
-    if (said.length === 0) continue;
+    const roles = [amLighthouse, amRelay].flatMap((role) => (role?.value === true ? [role] : []));
+    const statements: Statement[] = [...roles, ...machine.advertised];
+    if (statements.length === 0) continue;
     const host = hostOf(machine);
     if (host === undefined) {
       const why =
         machine.cert === undefined
           ? "no file beside it has pki.cert"
           : `pki.cert (${machine.cert.at}) is no certificate of an imported host`;
-      for (const { at } of said)
+      for (const { at } of statements)
         notes.push(`${at}: which host this is about is not known, because ${why}; not imported.`);
       continue;
     }
-    if (amLighthouse?.is === true) host.isLighthouse = true;
-    if (amRelay?.is === true) host.isRelay = true;
+    if (amLighthouse?.value === true) host.isLighthouse = true;
+    if (amRelay?.value === true) host.isRelay = true;
     advertised.set(host, [...(advertised.get(host) ?? []), ...machine.advertised]);
   }
   return advertised;
 }
 
 /**
- * `pki.cert` holds the certificate, or its path on the machine: in the directory it is the same path, the file of this name
- * beside the configuration or above it, or the only file of this name.
+ * Finds the host of a machine by its `pki.cert`, which is the certificate or its path on the machine. In the directory it is the same
+ * path, the file of this name beside the configuration or above it, or the only file of this name.
  */
 function hostsByConfig({ directory, hosts: files }: HandMade, byPrint: ReadonlyMap<string, PlannedHost>) {
   const byFile = new Map<string, PlannedHost>();
@@ -151,27 +151,26 @@ function hostsByConfig({ directory, hosts: files }: HandMade, byPrint: ReadonlyM
 /** A public address with its port, as the API accepts it: with an invalid one, engines refuse the configuration of every node. */
 const Place = v.object({ address: PublicAddress, port: Port });
 
+/** `advertised`: the addresses that each host advertises in its own configuration. */
+type Placing = { found: HandMade; scope: Scope; advertised: ReadonlyMap<PlannedHost, Statement[]> };
+
 /** Gives each host the best of the public addresses that configurations say. */
 function placeHosts(
   hosts: readonly PlannedHost[],
   byAddress: ReadonlyMap<string, PlannedHost>,
-  {
-    found,
-    scope,
-    advertised,
-  }: { found: HandMade; scope: Scope; advertised: ReadonlyMap<PlannedHost, Said[]> },
+  { found, scope, advertised }: Placing,
   notes: string[],
 ): void {
   /** By host, what static_host_map says. */
-  const said = new Map<PlannedHost, Said[]>();
+  const inHostMap = new Map<PlannedHost, Statement[]>();
   for (const each of firstOfEach(found.configs.staticHosts)) {
     const host = byAddress.get(canonicalAddress(each.overlay.trim()));
     if (host === undefined)
       notes.push(`${each.at}: static_host_map ${quoted(each.overlay)} is no imported host; not imported.`);
-    else said.set(host, [...(said.get(host) ?? []), each]);
+    else inHostMap.set(host, [...(inHostMap.get(host) ?? []), each]);
   }
   for (const host of hosts) {
-    const all = firstOfEach([...(said.get(host) ?? []), ...(advertised.get(host) ?? [])]);
+    const all = firstOfEach([...(inHostMap.get(host) ?? []), ...(advertised.get(host) ?? [])]);
     const usable = all.flatMap((each) => {
       const [, ipv6, other, port] = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d+)$/.exec(each.text) ?? [];
       const address = ipv6 ?? other;
@@ -207,10 +206,10 @@ function rankOf(text: string): number {
   return address.family === 4 ? 0 : 1;
 }
 
-/** Ignore subnets that only a certificate permits: a subnet is routed only if a configuration installs a route. */
+/** Gives hosts the subnets that configurations route. A subnet that only a certificate permits is not routed by any machine. */
 function routeSubnets(
   hosts: readonly PlannedHost[],
-  routes: readonly (Said & { via: string })[],
+  routes: readonly (Statement & { via: string })[],
   byAddress: ReadonlyMap<string, PlannedHost>,
   scope: Scope,
   notes: string[],

@@ -12,7 +12,7 @@ import { operator, record } from "../audit/record.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { readHandMade, type HandMade } from "./import-files.ts";
 import { quoted } from "./hand-config.ts";
-import { isOn, requestOf, type PlannedHost } from "./import-hosts.ts";
+import { isBlockedBy, requestOf, type PlannedHost } from "./import-hosts.ts";
 import { planImport, type ImportPlan } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
@@ -214,7 +214,7 @@ async function insertHost(tx: Transaction, context: Context, host: PlannedHost):
   if (isBlocked) await holdName(tx, { id, orgId, name }, 1);
   for (const state of ["current", "former"] as const) {
     for (const each of host[state]) {
-      const blocked = isBlocked || isOn(plan.blocklist, each);
+      const blocked = isBlocked || isBlockedBy(plan.blocklist, each);
       await insertCertificate(tx, context, id, each, blocked ? "blocked" : state);
     }
   }

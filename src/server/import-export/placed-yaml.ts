@@ -18,26 +18,26 @@ const maxNodes = 200_000;
 /** Throws bad_configuration with the line. */
 export function readPlacedYaml(text: string, file: string): Placed {
   const lines = new LineCounter();
-  const failed = (line: number, why: string): AppError =>
+  const faultAt = (line: number, why: string): AppError =>
     new AppError("bad_configuration", `Cannot read ${file}:${line}: ${why}`, {
       hint: "Correct the file, or remove it from the directory if no engine reads it.",
     });
-  const document = parse(text, lines, failed);
+  const document = parse(text, lines, faultAt);
   const [fault] = document.errors;
   if (fault !== undefined) {
     // The parser's own limit: its words are those of a failed program.
-    if (fault.code === "RESOURCE_EXHAUSTION") throw failed(1, tooDeep);
+    if (fault.code === "RESOURCE_EXHAUSTION") throw faultAt(1, tooDeep);
     const [why = ""] = fault.message.split("\n");
-    throw failed(lines.linePos(fault.pos[0]).line, why.replace(/ at line \d+, column \d+:?$/, ""));
+    throw faultAt(lines.linePos(fault.pos[0]).line, why.replace(/ at line \d+, column \d+:?$/, ""));
   }
-  return new Reader(lines, failed).read(document.contents, 1, 0);
+  return new Reader(lines, faultAt).read(document.contents, 1, 0);
 }
 
-function parse(text: string, lines: LineCounter, failed: (line: number, why: string) => AppError): Document {
+function parse(text: string, lines: LineCounter, faultAt: (line: number, why: string) => AppError): Document {
   try {
     return parseDocument(text, { lineCounter: lines, logLevel: "silent", schema: "core" });
   } catch (error) {
-    if (error instanceof RangeError) throw failed(1, tooDeep);
+    if (error instanceof RangeError) throw faultAt(1, tooDeep);
     throw error;
   }
 }
@@ -46,21 +46,22 @@ class Reader {
   /** Filled in the order of the file: an alias means the anchor before it. */
   readonly #anchors = new Map<string, unknown>();
   readonly #lines: LineCounter;
-  readonly #failed: (line: number, why: string) => AppError;
+  readonly #faultAt: (line: number, why: string) => AppError;
   #nodes = 0;
 
-  constructor(lines: LineCounter, failed: (line: number, why: string) => AppError) {
+  constructor(lines: LineCounter, faultAt: (line: number, why: string) => AppError) {
     this.#lines = lines;
-    this.#failed = failed;
+    this.#faultAt = faultAt;
   }
 
+  /** `near`: the line to name for a node without a place of its own. `depth`: how many lists and maps are around the node. */
   read(node: unknown, near: number, depth: number): Placed {
     const line = this.#lineOf(node) ?? near;
-    if (depth > maxDepth) throw this.#failed(line, tooDeep);
-    if (++this.#nodes > maxNodes) throw this.#failed(line, `it has over ${maxNodes} values`);
+    if (depth > maxDepth) throw this.#faultAt(line, tooDeep);
+    if (++this.#nodes > maxNodes) throw this.#faultAt(line, `it has over ${maxNodes} values`);
     if (isAlias(node)) {
       const target = this.#anchors.get(node.source);
-      if (target === undefined) throw this.#failed(line, `there is no anchor "${node.source}"`);
+      if (target === undefined) throw this.#faultAt(line, `there is no anchor "${node.source}"`);
       return { ...this.read(target, line, depth + 1), line };
     }
     if ((isSeq(node) || isMap(node) || isScalar(node)) && node.anchor !== undefined)
@@ -72,7 +73,7 @@ class Reader {
       const isNull = node.value === null;
       // `source` has all digits of a number.
       const text = typeof node.value === "string" ? node.value : (node.source ?? String(node.value));
-      if (!isStorable(text)) throw this.#failed(line, "a text has a null character or a lone surrogate");
+      if (!isStorable(text)) throw this.#faultAt(line, "a text has a null character or a lone surrogate");
       return { kind: "leaf", line, isNull, text: isNull ? "" : text };
     }
     return { kind: "leaf", line, isNull: true, text: "" };
@@ -80,11 +81,12 @@ class Reader {
 
   #entries(pairs: readonly Pair[], near: number, depth: number): Map<string, Placed> {
     const own = new Map<string, Placed>();
+    /** From `<<`: own keys come before them. */
     const merged = new Map<string, Placed>();
     for (const { key, value } of pairs) {
       const line = this.#lineOf(key) ?? near;
       const name = this.read(key, line, depth + 1);
-      if (name.kind !== "leaf") throw this.#failed(line, "a key is a list or a map");
+      if (name.kind !== "leaf") throw this.#faultAt(line, "a key is a list or a map");
       const placed = { ...this.read(value, line, depth + 1), line };
       if (name.text !== "<<") own.set(name.text, placed);
       else

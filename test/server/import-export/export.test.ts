@@ -39,7 +39,7 @@ afterEach(async () => {
 
 const out = () => join(directory.path, "out");
 const take = async (passphrase?: string) => {
-  const files = await exportOrganization(server.app.services, acme, passphrase);
+  const files = await exportOrganization(server.app.services, acme, { passphrase });
   writeTree(out(), files);
   return files;
 };
@@ -77,7 +77,7 @@ test("has the CAs, their encrypted keys and the files of each node; the audit lo
 
 test("its plan writes and records nothing and shows no key; a directory with files is refused", async () => {
   await registerNode(server, acme, "one");
-  const files = await exportOrganization(server.app.services, acme, undefined, true);
+  const files = await exportOrganization(server.app.services, acme, { isPlan: true });
   const plan = JSON.stringify(planTree(out(), files));
   expect(plan).toContain("nodes/one/config.yml");
   expect(plan).not.toContain("PRIVATE KEY");

@@ -136,7 +136,7 @@ async function requireAccepted(server: TestServer, owner: string): Promise<void>
     checkPublicAddress(issuing, public_ip);
     expect((await call("PATCH", `nodes/${id}/`, fields)).status).toBe(200);
   }
-  const files = await exportOrganization(server.app.services, { id: 1, slug: "acme" }, undefined);
+  const files = await exportOrganization(server.app.services, { id: 1, slug: "acme" });
   for (const { path, content } of files.filter(({ path: each }) => each.endsWith("config.yml"))) {
     const leftOut: string[] = [];
     allowedConfig(readYaml(content, path), (key, reason) => leftOut.push(`${key}: ${reason}`));

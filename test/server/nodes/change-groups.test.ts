@@ -107,7 +107,7 @@ test("a node without its next certificate is shown, previewed and exported", asy
   await runDueUpkeep(server.app.services);
   expect((await callNode("GET", web)).status).toBe(200);
   expect((await callNode("GET", web, "diff/")).status).toBe(200);
-  const exported = await exportOrganization(server.app.services, org, undefined);
+  const exported = await exportOrganization(server.app.services, org);
   const crt = exported.find(({ path }) => path === "nodes/web/host.crt")?.content ?? "";
   expect(decodeBundle(crt).map(({ groups }) => groups)).toEqual([[]]);
   expect(await certificates("current")).toBe(2);
