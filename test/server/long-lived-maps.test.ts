@@ -86,10 +86,10 @@ const bounds: Record<string, Record<string, Bound>> = {
   "stream/event-tail.ts": { loops: "waiting" },
   "import-export/engine-keys.ts": {
     fates: "program",
-    former: "program",
+    formerSettings: "program",
     overrides: "program",
     sections: "program",
-    whole: "program",
+    withValueKeys: "program",
   },
   "import-export/import-files.ts": { encodings: "program" },
   "import-export/import.ts": { different: "part" },
