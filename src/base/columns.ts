@@ -2,14 +2,14 @@
 
 /** Stands between two columns. */
 export const columnGap = "  ";
-/** No column is made narrower than so many characters. */
+/** No column is made narrower than this, in characters. */
 export const minColumnWidth = 8;
 
 /**
  * The widths of the columns, in characters. `natural`: those of their texts. `width`: of the table; undefined: unlimited. Takes
  * from the widest column until the table fits, or until no column can be narrower: then the table is wider than `width`.
  */
-export function fit(natural: readonly number[], width: number | undefined): number[] {
+export function fitColumns(natural: readonly number[], width: number | undefined): number[] {
   const widths = [...natural];
   if (width === undefined) return widths;
   const room = width - columnGap.length * (widths.length - 1);
@@ -21,7 +21,7 @@ export function fit(natural: readonly number[], width: number | undefined): numb
   return widths;
 }
 
-/** At most so many characters wide; "…" stands for what is missing. Cuts between characters, so that none is halved. */
+/** The text, at most `width` characters wide; "…" stands for what is missing. Cuts between characters, so that none is halved. */
 export function cutTo(text: string, width: number): string {
   if (Bun.stringWidth(text) <= width) return text;
   let shown = "";

@@ -4,8 +4,8 @@
 import { isIP } from "node:net";
 import { systemErrorCode } from "./system-errors.ts";
 
-/** A try ends after this. The kernel needs three seconds to find that a neighbor's address does not answer. */
-const askMs = 4000;
+/** A connection to one address is tried for this long. The kernel needs three seconds to find that a neighbor does not answer. */
+const tryMs = 4000;
 /** Maximum addresses of one name that are tried. */
 export const mostAddresses = 8;
 /** Codes that say that there is no network, such as with an unplugged cable, or no machine with this address in it. */
@@ -19,7 +19,7 @@ type Surroundings = {
 };
 
 /** The error itself, or a better one: why this machine cannot reach the addresses of the host. */
-export async function trueFailure(
+export async function findTrueFailure(
   error: unknown,
   url: string,
   { lookup, env }: Surroundings,
@@ -42,7 +42,7 @@ async function whyOffline(address: string, port: string): Promise<unknown> {
   const host = address.includes(":") ? `[${address}]` : address;
   try {
     // The request is not sent: only whether a connection is made matters.
-    const signal = AbortSignal.timeout(askMs);
+    const signal = AbortSignal.timeout(tryMs);
     await fetch(`http://${host}:${port}/`, { method: "HEAD", redirect: "manual", signal });
     return undefined;
   } catch (cause) {
@@ -58,10 +58,12 @@ export function proxyFor(url: string, env: Record<string, string | undefined>): 
     (["https:", "wss:"].includes(protocol) ? valueOf("https_proxy") : valueOf("http_proxy")) ??
     valueOf("all_proxy");
   if (proxy === undefined || proxy === "") return undefined;
-  const without = (valueOf("no_proxy") ?? "").split(",").map((each) => each.trim().replace(/^\*?\./, ""));
-  const isWithout = without.some(
+  const withoutProxy = (valueOf("no_proxy") ?? "")
+    .split(",")
+    .map((each) => each.trim().replace(/^\*?\./, ""));
+  const isExcepted = withoutProxy.some(
     (each) => each === "*" || (each !== "" && (hostname === each || hostname.endsWith(`.${each}`))),
   );
-  if (isWithout) return undefined;
+  if (isExcepted) return undefined;
   return /^https?:\/\//.test(proxy) ? proxy : `http://${proxy}`;
 }

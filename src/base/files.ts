@@ -95,11 +95,10 @@ export function requireFreePlace(path: string, replaces?: "file" | "empty direct
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
   if (replaces === "file" && found.isFile()) return;
-  const isFullDirectory =
-    replaces === "empty directory" && found.isDirectory() && readdirSync(path).length > 0;
-  if (replaces === "empty directory" && found.isDirectory() && !isFullDirectory) return;
+  const isDirectory = replaces === "empty directory" && found.isDirectory();
+  if (isDirectory && readdirSync(path).length === 0) return;
   const kind = found.isSymbolicLink() ? `a symbolic link to ${readlinkSync(path)}` : kindOf(found);
-  const what = isFullDirectory ? "the directory is not empty" : `there is ${kind} already`;
+  const what = isDirectory ? "the directory is not empty" : `there is ${kind} already`;
   const hint = "Name another place, where nothing is.";
   throw new AppError("conflict", `Cannot create ${path}: ${what}`, { hint });
 }

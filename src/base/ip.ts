@@ -193,7 +193,7 @@ export function internetNetworks(except: readonly string[]): string[] {
   );
 }
 
-/** Networks that are not part of the internet: routes within them do not add up to a default route. */
+/** Whether the whole network is in one of `privateNetworks`: routes within these do not add up to a default route. */
 export function isPrivate(network: Network): boolean {
   return privateNetworks().some((each) => holdsNetwork(each, network));
 }

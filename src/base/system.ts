@@ -100,8 +100,8 @@ async function lookup(host: string, way?: "system"): Promise<string[]> {
 
 /** Throws the cause of a failed connection, which the runtime sometimes hides. */
 async function throwTrueFailure(error: unknown, url: string): Promise<never> {
-  const { trueFailure } = await import("./connect-failure.ts");
-  throw await trueFailure(error, url, { lookup: (host) => lookup(host, "system"), env: process.env });
+  const { findTrueFailure } = await import("./connect-failure.ts");
+  throw await findTrueFailure(error, url, { lookup: (host) => lookup(host, "system"), env: process.env });
 }
 
 /** The system of this process. Tests replace members of it. */

@@ -1,7 +1,7 @@
 // Text output of lists and single things: a header, columns of equal width, at most as wide as the terminal. Text
 // from servers and nodes loses its control characters here, before the colors are added.
 
-import { cutTo, fit, columnGap, minColumnWidth } from "../base/columns.ts";
+import { cutTo, fitColumns, columnGap, minColumnWidth } from "../base/columns.ts";
 import { oneLine } from "../base/unprintable.ts";
 
 /**
@@ -56,7 +56,7 @@ export function renderTable({ columns, rows }: Table, { width, color }: TextStyl
   const natural = columns.map((_, at) =>
     Math.max(...lines.map((cells) => Bun.stringWidth(textOf(cells[at] ?? null)))),
   );
-  const widths = fit(natural, width);
+  const widths = fitColumns(natural, width);
   const shown = lines.map((cells) => {
     const texts = cells.map((cell, at) => {
       const cut = cutTo(textOf(cell), widths[at] ?? 0);

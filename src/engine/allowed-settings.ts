@@ -19,13 +19,13 @@ export const Cidr = v.pipe(
   v.transform((text) => parseNetwork(text)?.text ?? text),
 );
 
-/** A whole number within bounds, or no such setting. */
-const whole = (min: number, max: number) =>
+/** A whole number within bounds; the setting may be absent. */
+const wholeNumber = (min: number, max: number) =>
   v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
 const bool = v.boolean();
 const yesOrNo = v.optional(bool);
 /** A duration within bounds in ms: engines divide by some times, and allocate a slot for each tick of others. */
-const time = (minMs: number, maxMs: number, range: string) =>
+const duration = (minMs: number, maxMs: number, range: string) =>
   v.optional(
     v.pipe(
       foreignText(11),
@@ -37,7 +37,7 @@ const time = (minMs: number, maxMs: number, range: string) =>
     ),
   );
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
-const flowTime = time(1000, 86_400_000, "1s to 24h");
+const flowTime = duration(1000, 86_400_000, "1s to 24h");
 const asciiText = (max: number) =>
   v.pipe(foreignText(max), v.minLength(1), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
 /** A rule of the engine: with both true and false values, the list needs a default network. */
@@ -46,10 +46,8 @@ const allowList = v.optional(
     strictRecord(Cidr, v.boolean()),
     v.maxEntries(4000),
     v.check((list) => {
-      const [ipv4 = [], ipv6 = []] = [".", ":"].map((mark) =>
-        Object.entries(list).filter(([cidr]) => cidr.includes(mark)),
-      );
-      return [ipv4, ipv6].every(
+      const byFamily = Map.groupBy(Object.entries(list), ([cidr]) => cidr.includes(":"));
+      return [...byFamily.values()].every(
         (networks) =>
           new Set(networks.map(([, allowed]) => allowed)).size < 2 ||
           networks.some(([cidr]) => cidr.endsWith("/0")),
@@ -64,8 +62,8 @@ const hostAndPort = v.pipe(
 );
 
 const action = v.optional(v.picklist(["drop", "reject"]));
-/** For an address with a port: it must not be that of every interface. */
-const notOpen = v.check((listen: string) => {
+/** Whether it is one address with a port, and not that of every interface. */
+const listensOnOneAddress = v.check((listen: string) => {
   const host = withoutPort(listen);
   const address = parseAddress(host);
   return host === "localhost" || (address !== undefined && address.value !== 0n);
@@ -73,13 +71,13 @@ const notOpen = v.check((listen: string) => {
 
 const listen = {
   host: v.optional(v.union([PublicAddress, v.literal("::"), v.literal("[::]")])),
-  port: whole(0, 65_535),
-  batch: whole(1, 1024),
-  read_buffer: whole(0, 1_073_741_824),
-  write_buffer: whole(0, 1_073_741_824),
+  port: wholeNumber(0, 65_535),
+  batch: wholeNumber(1, 1024),
+  read_buffer: wholeNumber(0, 1_073_741_824),
+  write_buffer: wholeNumber(0, 1_073_741_824),
   send_recv_error: v.optional(v.picklist(["always", "never", "private"])),
   accept_recv_error: v.optional(v.picklist(["always", "never", "private"])),
-  so_mark: whole(0, 4_294_967_295),
+  so_mark: wholeNumber(0, 4_294_967_295),
   udp_offloads: yesOrNo,
 };
 const tun = {
@@ -87,8 +85,8 @@ const tun = {
     v.pipe(foreignText(15), v.regex(/^[A-Za-z0-9_.-]+$/, "A device name has 1 to 15 characters.")),
   ),
   disabled: yesOrNo,
-  mtu: whole(1280, 9000),
-  tx_queue: whole(1, 100_000),
+  mtu: wholeNumber(1280, 9000),
+  tx_queue: wholeNumber(1, 100_000),
   drop_local_broadcast: yesOrNo,
   drop_multicast: yesOrNo,
   use_system_route_table: yesOrNo,
@@ -97,52 +95,52 @@ const tun = {
 const punchy = {
   punch: yesOrNo,
   respond: yesOrNo,
-  delay: time(0, 60_000, "0s to 1m"),
-  respond_delay: time(0, 60_000, "0s to 1m"),
+  delay: duration(0, 60_000, "0s to 1m"),
+  respond_delay: duration(0, 60_000, "0s to 1m"),
   target_all_remotes: yesOrNo,
 };
 const relay = { use_relays: yesOrNo };
 const lighthouse = {
-  interval: whole(0, 86_400),
+  interval: wholeNumber(0, 86_400),
   serve_dns: yesOrNo,
-  dns: v.optional(v.strictObject({ host: v.optional(PublicAddress), port: whole(1, 65_535) })),
+  dns: v.optional(v.strictObject({ host: v.optional(PublicAddress), port: wholeNumber(1, 65_535) })),
   remote_allow_list: allowList,
   local_allow_list: allowList,
   advertise_addrs: v.optional(v.pipe(v.array(hostAndPort), v.maxLength(16))),
 };
 const staticMap = {
-  cadence: time(1000, 86_400_000, "1s to 24h"),
+  cadence: duration(1000, 86_400_000, "1s to 24h"),
   network: v.optional(v.picklist(["ip", "ip4", "ip6"])),
-  lookup_timeout: time(1, 60_000, "1ms to 1m"),
+  lookup_timeout: duration(1, 60_000, "1ms to 1m"),
 };
 const firewall = {
   inbound_action: action,
   outbound_action: action,
   conntrack: v.optional(
     v.strictObject({
-      tcp_timeout: time(60_000, 604_800_000, "1m to 168h"),
+      tcp_timeout: duration(60_000, 604_800_000, "1m to 168h"),
       udp_timeout: flowTime,
       default_timeout: flowTime,
       // 0s disables the cache.
-      routine_cache_timeout: time(0, 3_600_000, "0s to 1h"),
+      routine_cache_timeout: duration(0, 3_600_000, "0s to 1h"),
     }),
   ),
 };
 const handshakes = {
-  try_interval: time(10, 60_000, "10ms to 1m"),
-  retries: whole(1, 1000),
-  trigger_buffer: whole(1, 65_536),
+  try_interval: duration(10, 60_000, "10ms to 1m"),
+  retries: wholeNumber(1, 1000),
+  trigger_buffer: wholeNumber(1, 65_536),
 };
-const tunnels = { drop_inactive: yesOrNo, inactivity_timeout: time(1000, 86_400_000, "1s to 24h") };
+const tunnels = { drop_inactive: yesOrNo, inactivity_timeout: duration(1000, 86_400_000, "1s to 24h") };
 const logging = {
   level: v.optional(v.picklist(["panic", "fatal", "error", "warning", "info", "debug"])),
 };
-const timers = { connection_alive_interval: whole(1, 30) };
+const timers = { connection_alive_interval: wholeNumber(1, 30) };
 const stats = v.pipe(
   v.strictObject({
     type: v.picklist(["prometheus", "graphite"]),
     interval: v.pipe(foreignText(7), v.regex(/^[1-9]\d{0,5}(s|m)$/, "Enter a duration such as 10s.")),
-    listen: v.optional(v.pipe(hostAndPort, notOpen)),
+    listen: v.optional(v.pipe(hostAndPort, listensOnOneAddress)),
     path: v.optional(v.pipe(foreignText(64), v.regex(/^\/[\w./-]*$/, "A path begins with /."))),
     namespace: v.optional(asciiText(64)),
     subsystem: v.optional(asciiText(64)),
@@ -165,7 +163,7 @@ const stats = v.pipe(
   v.check(({ type, host }) => type !== "graphite" || host !== undefined, "Graphite needs host."),
 );
 const preferredRanges = v.optional(v.pipe(v.array(Cidr), v.maxLength(64)));
-const routines = whole(1, 64);
+const routines = wholeNumber(1, 64);
 
 /** Settings by name. The refusal of another name says which there are, in the order of declaration. */
 const settings = <E extends v.ObjectEntries>(entries: E) =>
@@ -229,9 +227,9 @@ const FirewallRule = v.strictObject({
 
 const UnsafeRoute = v.strictObject({
   route: Cidr,
-  via: v.union([Address, v.array(v.strictObject({ gateway: Address, weight: whole(0, 1000) }))]),
-  mtu: whole(500, 9000),
-  metric: whole(0, 4_294_967_295),
+  via: v.union([Address, v.array(v.strictObject({ gateway: Address, weight: wholeNumber(0, 1000) }))]),
+  mtu: wholeNumber(500, 9000),
+  metric: wholeNumber(0, 4_294_967_295),
   install: yesOrNo,
 });
 

@@ -110,14 +110,14 @@ export function takesReload(path: string, engine: EngineVersion | string | undef
 /** An unknown version counts as the oldest. Parse the version first where many features are asked for. */
 export function can(engine: EngineVersion | string | null | undefined, feature: EngineFeature): boolean {
   const version = typeof engine === "object" && engine !== null ? engine : parseEngineVersion(engine);
-  return order(version, firstVersions[feature]) >= 0;
+  return compareEngines(version, firstVersions[feature]) >= 0;
 }
 
 /** A digit for each feature: 1 if the engine has it. Engines of the same class get the same configuration. */
 export function engineClass(version: string | null): string {
   const engine = parseEngineVersion(version);
   return Object.values(firstVersions)
-    .map((first) => Number(order(engine, first) >= 0))
+    .map((first) => Number(compareEngines(engine, first) >= 0))
     .join("");
 }
 
@@ -153,7 +153,7 @@ export function isRefusedEngine(engine: EngineVersion): boolean {
 }
 
 export function isOlderThan(engine: EngineVersion, other: EngineVersion): boolean {
-  return order(engine, other) < 0;
+  return compareEngines(engine, other) < 0;
 }
 
 /** Text without a version counts as the oldest engine. */
@@ -163,10 +163,10 @@ export function parseEngineVersion(text: string | null | undefined): EngineVersi
 }
 
 function isAffected(engine: EngineVersion, { first, fixed }: (typeof advisories)[number]): boolean {
-  return order(engine, first) >= 0 && order(engine, fixed) < 0;
+  return compareEngines(engine, first) >= 0 && compareEngines(engine, fixed) < 0;
 }
 
 /** Negative if `a` is the older one, 0 if both are the same. */
-function order(a: EngineVersion, b: EngineVersion): number {
+function compareEngines(a: EngineVersion, b: EngineVersion): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
 }

@@ -19,11 +19,11 @@ export function describeLeftOut(leftOut: readonly LeftOut[]): string {
 }
 
 function describeSettings(leftOut: readonly LeftOut[]): string {
-  return `left out of the control plane's configuration: ${firstOf(leftOut)}`;
+  return `left out of the control plane's configuration: ${describeFirst(leftOut)}`;
 }
 
 /** The first three, and how many more. */
-export function firstOf(leftOut: readonly LeftOut[]): string {
+export function describeFirst(leftOut: readonly LeftOut[]): string {
   const [first, second, third, ...rest] = leftOut.map(({ key, reason }) => `${key} (${reason})`);
   const shown = [first, second, third].filter((each) => each !== undefined).join("; ");
   return `${shown}${rest.length === 0 ? "" : `; and ${rest.length} more`}`;

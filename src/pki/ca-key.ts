@@ -169,10 +169,11 @@ function readMessage(bytes: Uint8Array): Message {
   };
 }
 
-function derive(passphrase: string, nonce: Uint8Array, cost: Argon2Cost): Promise<Buffer> {
+/** The key of 32 bytes for a passphrase. Node calls the salt a nonce. */
+function derive(passphrase: string, salt: Uint8Array, cost: Argon2Cost): Promise<Buffer> {
   const message = Buffer.from(passphrase);
   return new Promise((resolve, reject) => {
-    argon2("argon2id", { message, nonce, tagLength: 32, ...cost }, (error, key) => {
+    argon2("argon2id", { message, nonce: salt, tagLength: 32, ...cost }, (error, key) => {
       if (error === null) resolve(key);
       else reject(new AppError("failed", "Cannot derive a key from the passphrase", { cause: error }));
     });

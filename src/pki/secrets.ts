@@ -48,7 +48,7 @@ export function sealSecret(keys: SecretKeys, plaintext: string, context: string)
 }
 
 /** The id of the key of an envelope. Throws `bad_configuration` for any other text. */
-export function sealedWith(envelope: string): string {
+export function keyIdOfEnvelope(envelope: string): string {
   return splitEnvelope(envelope).keyId;
 }
 

@@ -6,8 +6,8 @@ import { AppError } from "../base/errors.ts";
 import { verifyBytes } from "./signature.ts";
 
 /** The types of keys: plain, and on a security key. */
-const plain = "ssh-ed25519";
-const hardware = "sk-ssh-ed25519@openssh.com";
+const plainType = "ssh-ed25519";
+const hardwareType = "sk-ssh-ed25519@openssh.com";
 
 export type SshKey = {
   /** Public key in OpenSSH's binary form: two keys are the same if these bytes are. */
@@ -18,8 +18,9 @@ export type SshKey = {
   application: Buffer | undefined;
 };
 
-/** Above what a signature by a security key needs. */
+/** Maximum characters; a signature by a security key needs less. */
 const maxSignature = 4096;
+/** Maximum characters of a line with a key. */
 export const maxSshKey = 1024;
 
 /** A line of a `.pub` file; a comment is ignored. Throws bad_request for any other kind of key. */
@@ -28,7 +29,7 @@ export function parseSshKey(line: string): SshKey {
   const blob = line.length > maxSshKey ? undefined : decodeBase64(base64);
   const isOneLine = !/[\r\n]/.test(line.trim()) && comment.length <= 64;
   const key = blob === undefined || !isOneLine ? undefined : readKey(blob);
-  if (key !== undefined && (key.application === undefined ? plain : hardware) === type) return key;
+  if (key !== undefined && (key.application === undefined ? plainType : hardwareType) === type) return key;
   throw new AppError("bad_request", "It is not the public half of an Ed25519 key of OpenSSH", {
     hint: "Make one with `ssh-keygen -t ed25519`, or on a security key with `ssh-keygen -t ed25519-sk`. Enter its .pub file.",
   });
@@ -64,17 +65,17 @@ export function verifySshSignature<K extends SshKey>(
   throw refused("it does not match");
 }
 
-/** A security key signs hashes, with flags and a counter of its own. */
+/** Whether the key made the signature. A security key signs hashes, with flags and a counter of its own. */
 function isSignedBy({ raw, application }: SshKey, signed: Buffer, signature: Buffer): boolean {
   const parts = new Parts(signature);
   const type = parts.text();
   const bytes = parts.string();
   if (type === undefined || bytes === undefined) return false;
   if (application === undefined)
-    return type === plain && parts.isAtEnd && verifyBytes("25519", raw, signed, bytes);
+    return type === plainType && parts.isAtEnd && verifyBytes("25519", raw, signed, bytes);
   const flags = parts.bytes(1);
   const counter = parts.bytes(4);
-  if (type !== hardware || flags === undefined || counter === undefined || !parts.isAtEnd) return false;
+  if (type !== hardwareType || flags === undefined || counter === undefined || !parts.isAtEnd) return false;
   const wasTouched = ((flags[0] ?? 0) & 1) === 1;
   const digest = (of: Buffer) => createHash("sha256").update(of).digest();
   const signedByDevice = Buffer.concat([digest(application), flags, counter, digest(signed)]);
@@ -113,9 +114,9 @@ function readKey(blob: Buffer): SshKey | undefined {
   const type = parts.text();
   const raw = parts.string();
   if (raw?.length !== 32) return undefined;
-  if (type === plain && parts.isAtEnd) return { blob, raw, application: undefined };
+  if (type === plainType && parts.isAtEnd) return { blob, raw, application: undefined };
   const application = parts.string();
-  if (type !== hardware || application === undefined || !parts.isAtEnd) return undefined;
+  if (type !== hardwareType || application === undefined || !parts.isAtEnd) return undefined;
   return { blob, raw, application };
 }
 

@@ -1,13 +1,15 @@
-// X.509 for the services of nodes: the CA of an organization, certificate requests (PKCS#10, RFC 2986), and node.crt, a
-// SPIFFE certificate for clients and servers (RFC 5280). The only user of @peculiar/x509, which takes 14 ms to load.
+// Makes X.509 for the services of nodes and for TLS servers: the CA of an organization, certificate requests (PKCS#10, RFC 2986), and
+// leaves (RFC 5280); node.crt is a SPIFFE certificate for clients and servers. The only user of @peculiar/x509, which takes 14 ms to
+// load. verify-x509.ts verifies node.crt.
 
 import "reflect-metadata/lite";
 import * as x509 from "@peculiar/x509";
-import { createPublicKey, X509Certificate } from "node:crypto";
+import { createPublicKey, type X509Certificate } from "node:crypto";
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../base/errors.ts";
+import { AppError } from "../base/errors.ts";
 import { sha256Hex } from "../base/sha256.ts";
-import { parseOnePem, parsePem } from "./pem.ts";
+import { parseOnePem } from "./pem.ts";
+import { readCertificates } from "./verify-x509.ts";
 
 x509.cryptoProvider.set(crypto);
 
@@ -56,7 +58,7 @@ export async function makeCsr(options: { privateKeyPem: string; name: string }):
   return `${request.toString("pem")}\n`;
 }
 
-/** `keySha256`: of the public key, in hexadecimal. */
+/** `keySha256`: of the public key in DER (SubjectPublicKeyInfo), in hexadecimal. */
 export type NodeRequest = { publicKey: CryptoKey; keySha256: string };
 
 /** Verifies the signature of a request, and that its key is P-256. Ignores its names. Throws bad_request. */
@@ -66,8 +68,9 @@ export async function readCsr(pem: string): Promise<NodeRequest> {
     // Exactly one block: the library would ignore a private key beside it.
     const { bytes } = parseOnePem(pem, requestBanners);
     const request = new x509.Pkcs10CertificateRequest(Uint8Array.from(bytes));
-    const { name, namedCurve } = { namedCurve: "", ...request.publicKey.algorithm };
-    if (name !== "ECDSA" || namedCurve !== "P-256") throw badRequest("its key is not P-256");
+    const { algorithm: keyAlgorithm } = request.publicKey;
+    const curve = "namedCurve" in keyAlgorithm ? keyAlgorithm.namedCurve : undefined;
+    if (keyAlgorithm.name !== "ECDSA" || curve !== "P-256") throw badRequest("its key is not P-256");
     if (!(await request.verify())) throw badRequest("its signature does not match its key");
     return { publicKey: await request.publicKey.export(), keySha256: sha256Hex(request.publicKey.rawData) };
   } catch (error) {
@@ -168,7 +171,7 @@ function namesOf({ names, addresses }: Pick<ServerTemplate, "names" | "addresses
   ];
 }
 
-/** Times in ms since 1970. */
+/** Times in ms since 1970. `renewalId`: the name of the certificate at the authority (RFC 9773, section 4.1); undefined: it has none. */
 export type ServerCertificate = {
   notBefore: number;
   notAfter: number;
@@ -176,10 +179,7 @@ export type ServerCertificate = {
   renewalId: string | undefined;
 };
 
-/**
- * Reads a chain that a CA issued for our key and names. Throws untrusted_answer with the reason. `renewalId`: the name
- * of the certificate at the authority (RFC 9773, section 4.1).
- */
+/** Reads a chain that a CA issued for our key and names, and checks that it is. Throws untrusted_answer with the reason. `now`: ms. */
 export function readServerChain(
   pem: string,
   own: { privateKeyPem: string; names: readonly string[]; addresses: readonly string[]; now: number },
@@ -207,6 +207,7 @@ function renewalIdOf(leaf: X509Certificate): string | undefined {
   return [keyId, serial].map((hex) => Buffer.from(hex, "hex").toString("base64url")).join(".");
 }
 
+/** What a leaf certificate says. Times in ms, limited to the validity of the CA. */
 type Leaf = Pick<NodeTemplate, "publicKey" | "name" | "notBefore" | "notAfter" | "serial"> & {
   alternativeNames: x509.JsonGeneralNames;
   usages: x509.ExtendedKeyUsageType[];
@@ -215,7 +216,7 @@ type Leaf = Pick<NodeTemplate, "publicKey" | "name" | "notBefore" | "notAfter" |
 async function issueLeaf(leaf: Leaf, { certificate: ca, privateKey }: Issuer): Promise<string> {
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: serialHex(leaf.serial),
-    // A common name has at most 64 characters. The SAN contains the whole DNS name.
+    // A common name has at most 64 characters, so it is the short name. The SAN contains the whole DNS name.
     subject: [{ CN: [leaf.name] }],
     issuer: ca.subjectName,
     notBefore: new Date(Math.max(leaf.notBefore, ca.notBefore.getTime())),
@@ -239,64 +240,6 @@ async function privateKeyPem(key: CryptoKey): Promise<string> {
   return `${x509.PemConverter.encode(await crypto.subtle.exportKey("pkcs8", key), "PRIVATE KEY")}\n`;
 }
 
-export type NodeX509Check = {
-  /** node.crt: the leaf, then its CA, then other CAs of peers. */
-  pem: string;
-  privateKeyPem: string;
-  name: string;
-  organization: string;
-  address: string;
-  /** ms since 1970. */
-  now: number;
-};
-
-/**
- * Verifies that node.crt has the key and the names of this node, is signed by the CA that follows it, and is valid now.
- * Throws untrusted_answer with the reason.
- */
-export function verifyNodeX509(check: NodeX509Check): void {
-  const refuse = (reason: string) =>
-    new AppError("untrusted_answer", `The node.crt that the control plane sent is refused: ${reason}`);
-  const [leaf, ca] = readChain(check.pem, refuse);
-  if (!ca.ca || leaf.ca || !leaf.verify(ca.publicKey)) throw refuse("its CA has not signed it");
-  if (!leaf.publicKey.equals(createPublicKey(check.privateKeyPem))) throw refuse("it is for another key");
-  if (leaf.checkHost(`${check.name}.${check.organization}.${brand.internalDomain}`) === undefined)
-    throw refuse("it is for another name");
-  if (leaf.checkIP(check.address) === undefined) throw refuse("it is for another address");
-  for (const { validFrom, validTo } of [leaf, ca]) {
-    const isValid = Date.parse(validFrom) <= check.now && check.now <= Date.parse(validTo);
-    if (!isValid) throw refuse("it is not valid at this time");
-  }
-}
-
-/** The leaf and its CA. Other CAs may follow. */
-function readChain(pem: string, refuse: (reason: string) => AppError): [X509Certificate, X509Certificate] {
-  const [leaf, ca, ...more] = readCertificates(pem, refuse);
-  if (ca !== undefined && more.every((other) => other.ca)) return [leaf, ca];
-  throw refuse("it is not a certificate followed by CAs");
-}
-
-function readCertificates(
-  pem: string,
-  refuse: (reason: string) => AppError,
-): [X509Certificate, ...X509Certificate[]] {
-  try {
-    const blocks = parsePem(pem);
-    if (blocks.every(({ banner }) => banner === "CERTIFICATE")) {
-      const [leaf, ...more] = blocks.map(({ bytes }) => new X509Certificate(bytes));
-      if (leaf !== undefined) return [leaf, ...more];
-    }
-  } catch (error) {
-    throw refuse(`it cannot be read (${messageOf(error)})`);
-  }
-  throw refuse("it is not a certificate followed by CAs");
-}
-
-/** Hex SHA-256 of a certificate's DER: `openssl x509 -fingerprint -sha256` without colons. */
-export function x509Fingerprint(pem: string): string {
-  return new X509Certificate(pem).fingerprint256.replaceAll(":", "").toLowerCase();
-}
-
 async function importKeys(privateKeyPem: string): Promise<CryptoKeyPair> {
   const pkcs8 = x509.PemConverter.decodeFirst(privateKeyPem);
   const spki = createPublicKey(privateKeyPem).export({ format: "der", type: "spki" });
@@ -307,7 +250,7 @@ async function importKeys(privateKeyPem: string): Promise<CryptoKeyPair> {
   return { privateKey, publicKey };
 }
 
-/** RFC 5280 4.1.2.2: positive, at most 20 octets. */
+/** RFC 5280 4.1.2.2: positive, at most 20 octets. A leading zero keeps the number positive. */
 function serialHex(bytes: Uint8Array): string {
   return `00${Buffer.from(bytes).toString("hex")}`;
 }

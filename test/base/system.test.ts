@@ -1,4 +1,4 @@
-import { trueFailure } from "../../src/base/connect-failure.ts";
+import { findTrueFailure } from "../../src/base/connect-failure.ts";
 import { expect, test } from "bun:test";
 import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -127,7 +127,7 @@ test("a refused connection through a proxy is not looked into: this machine need
     return [];
   };
   const through = (env: Record<string, string>) =>
-    trueFailure(refused, "https://hub.example.org/", { lookup, env });
+    findTrueFailure(refused, "https://hub.example.org/", { lookup, env });
   expect(await through({ HTTPS_PROXY: "http://127.0.0.1:9" })).toBe(refused);
   expect(asked).toEqual([]);
   expect(await through({ HTTPS_PROXY: "http://127.0.0.1:9", NO_PROXY: "example.org" })).toBe(refused);

@@ -13,7 +13,7 @@ import {
 } from "../../src/pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { formatPem, parseOnePem, parsePem } from "../../src/pki/pem.ts";
-import { openSecret, sealSecret, sealedWith, secretKeyId } from "../../src/pki/secrets.ts";
+import { openSecret, sealSecret, keyIdOfEnvelope, secretKeyId } from "../../src/pki/secrets.ts";
 import { rejection, thrown } from "./thrown.ts";
 import { key, passphrase, toHex } from "./vectors.ts";
 
@@ -146,7 +146,7 @@ describe("secrets at rest", () => {
 
   test("the envelope names its key, so two keys can be in use during a rotation", () => {
     const envelope = sealSecret(nextKey, "secret", "row 1");
-    expect(sealedWith(envelope)).toBe(secretKeyId(nextKey));
+    expect(keyIdOfEnvelope(envelope)).toBe(secretKeyId(nextKey));
     expect(openSecret([secretKey, nextKey], envelope, "row 1")).toBe("secret");
     expect(thrown(() => openSecret([secretKey], envelope, "row 1")).details.hint).toContain(
       "--secret-key-file",

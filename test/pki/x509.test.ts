@@ -13,11 +13,9 @@ import {
   makeX509Ca,
   openIssuer,
   readCsr,
-  verifyNodeX509,
-  x509Fingerprint,
   type NodeTemplate,
-  type NodeX509Check,
 } from "../../src/pki/x509.ts";
+import { verifyNodeX509, x509Fingerprint, type NodeX509Check } from "../../src/pki/verify-x509.ts";
 import { rejection, thrown } from "./thrown.ts";
 
 const day = 86_400_000;

@@ -6,7 +6,7 @@ import { networkOf, unmapped } from "../ip.ts";
 import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "./frames.ts";
 import { ownAddress } from "./own-address.ts";
 
-/** The path that nodes ask for, with the UDP port of the engine that they mean. */
+/** The path that nodes ask for; the UDP port of the engine that they mean follows it. */
 export const forwarderPath = "/tcp/";
 export const forwarderRoute = `${forwarderPath}:port`;
 
@@ -30,11 +30,13 @@ const usualLimits = {
   /** A connection ends if its engine has not answered in this time: its client is no node. */
   proveWithinMs: 10_000,
   /**
-   * A connection ends if it sends so many bytes above the rate within that time. Flows inside a tunnel send less when packets are
-   * lost, so they stay below.
+   * A connection ends if it sends more bytes than this above the rate within `proveWithinMs`. Flows inside a tunnel send less when
+   * packets are lost, so they stay below.
    */
   excess: 2_097_152,
 };
+/** Close codes of WebSockets (RFC 6455, section 7.4.1). After `restart` and `busy`, clients connect again. */
+const closeCodes = { normal: 1000, notBinary: 1003, policy: 1008, failed: 1011, restart: 1012, busy: 1013 };
 /** Bytes that wait for a slow client; more is dropped, as a full UDP queue drops it. */
 const mostWaiting = 65_536;
 const idleS = 60;
@@ -46,11 +48,13 @@ const strangersShare = 0.1;
 export type ForwarderConnection = {
   /** The client's, see `networkOf`. */
   readonly network: string;
-  /** The engine's. */
+  /** The engine's UDP port. */
   readonly port: number;
   /** ms, monotonic. */
   readonly openedAt: number;
+  /** What waits to be sent to the client. */
   readonly batch: DatagramBatch;
+  /** To the engine. */
   socket: Bun.udp.ConnectedSocket<"buffer"> | undefined;
   client: Bun.ServerWebSocket<ForwarderConnection> | undefined;
   /** The engine answered it. */
@@ -82,7 +86,8 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
   };
   const endUnproven = () => {
     const now = monotonic();
-    for (const each of open) if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, 1008);
+    for (const each of open)
+      if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, closeCodes.policy);
   };
   /** Called by the clock alone, not by new connections: a client that connects again and again must not reset any count. */
   const beginWindow = () => {
@@ -93,11 +98,9 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     endUnproven();
     if (open.size < connections) return true;
     const leaving = nextToLeave(open, port);
-    if (leaving !== undefined) end(leaving, 1013);
+    if (leaving !== undefined) end(leaving, closeCodes.busy);
     return leaving !== undefined;
   };
-  const hasShare = (network: string) =>
-    [...open].filter((each) => each.network === network).length < ofNetwork;
   let windowTimer: ReturnType<typeof setInterval> | undefined;
   let isClosed = false;
 
@@ -109,7 +112,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       if (request.headers.get("upgrade")?.toLowerCase() !== "websocket")
         return new Response(null, { status: 426, headers: { Upgrade: "websocket" } });
       const network = networkOf(unmapped(address));
-      if (isClosed || !hasShare(network) || !makeRoom(port)) return busy();
+      if (isClosed || countOf(network, open) >= ofNetwork || !makeRoom(port)) return busy();
       const connection = newConnection({ network, port, openedAt: monotonic() });
       // Counted before its socket is open, so that parallel requests cannot exceed the limits.
       open.add(connection);
@@ -123,7 +126,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
         return undefined;
       }
       connection.socket?.close();
-      end(connection, 1011);
+      end(connection, closeCodes.failed);
       return busy();
     },
     websocket: {
@@ -135,20 +138,20 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
         client.data.client = client;
       },
       message({ data: connection }, message) {
-        if (typeof message === "string") return end(connection, 1003);
+        if (typeof message === "string") return end(connection, closeCodes.notBinary);
         const datagrams = affordable(connection, datagramsIn(message), buckets);
-        if (connection.dropped > excess) return end(connection, 1008);
+        if (connection.dropped > excess) return end(connection, closeCodes.policy);
         if (datagrams.length > 0 && open.has(connection))
           sendOrLose(() => connection.socket?.sendMany(datagrams));
       },
-      close: ({ data: connection }) => end(connection, 1000),
+      close: ({ data: connection }) => end(connection, closeCodes.normal),
     },
     connections: () => open.size,
     close() {
       isClosed = true;
       clearInterval(windowTimer);
-      // 1012, service restart: clients connect again, to the next process.
-      for (const each of open) end(each, 1012);
+      // The clients connect to the next process.
+      for (const each of open) end(each, closeCodes.restart);
     },
   };
 }
@@ -164,6 +167,9 @@ function nextToLeave(open: ReadonlySet<ForwarderConnection>, port: number): Forw
   const [most = []] = [...byEngine.values()].sort((a, b) => b.length - a.length);
   return most.length > (byEngine.get(port)?.length ?? 0) + 1 ? most.at(-1) : undefined;
 }
+
+const countOf = (network: string, open: ReadonlySet<ForwarderConnection>) =>
+  [...open].filter((each) => each.network === network).length;
 
 const busy = () => new Response(null, { status: 503, headers: { "Retry-After": "10" } });
 
@@ -232,18 +238,18 @@ function portIn(url: string): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** A token bucket: a function that takes so many bytes of what may pass now; false if there are not so many. */
+/** A token bucket: the result takes bytes from what may pass now. It returns false, and takes none, if fewer may pass. */
 function makeBucket(bytesPerS: number | undefined, monotonic: () => number): (bytes: number) => boolean {
   if (bytesPerS === undefined) return () => true;
-  const most = bytesPerS * burstS;
-  let left = most;
-  let at = monotonic();
+  const capacity = bytesPerS * burstS;
+  let available = capacity;
+  let filledAt = monotonic();
   return (bytes) => {
     const now = monotonic();
-    left = Math.min(most, left + ((now - at) / 1000) * bytesPerS);
-    at = now;
-    if (left < bytes) return false;
-    left -= bytes;
+    available = Math.min(capacity, available + ((now - filledAt) / 1000) * bytesPerS);
+    filledAt = now;
+    if (available < bytes) return false;
+    available -= bytes;
     return true;
   };
 }

@@ -6,7 +6,7 @@ export const longestDatagram = 16_384;
 /** The maximum of a message, for both sides. */
 export const longestMessage = 65_536;
 
-/** The datagrams of a message. What follows a length that is wrong is dropped. */
+/** The datagrams of a message. Everything from the first wrong length on is dropped. */
 export function datagramsIn(message: Uint8Array): Uint8Array[] {
   const found: Uint8Array[] = [];
   for (let at = 0; at + 2 < message.length;) {
@@ -20,8 +20,8 @@ export function datagramsIn(message: Uint8Array): Uint8Array[] {
 }
 
 /**
- * Sends a datagram, which may be lost, as any. Bun throws what the kernel says: a firewall forbids it, or nothing listened when
- * the one before it arrived.
+ * Sends a datagram. It may be lost, as any datagram may. Bun throws what the kernel says: a firewall forbids it, or nothing listened
+ * when the datagram before it arrived.
  */
 export function sendOrLose(send: () => void): void {
   try {

@@ -7,26 +7,28 @@
  */
 export function diff(before: string, after: string, maxCells = 4_000_000): string {
   const marked = compareLines(lines(before), lines(after), maxCells);
-  /** Whether a line is changed, or within three lines of one that is. */
-  const isNear = (at: number) => marked.slice(Math.max(0, at - 3), at + 4).some((line) => line[0] !== " ");
+  /** Whether a line is changed, or within three lines of one that is: then it is shown. */
+  const isShown = (at: number) => marked.slice(Math.max(0, at - 3), at + 4).some((line) => line[0] !== " ");
   const hunks: string[] = [];
   // How many lines of each text come before `at`.
-  let a = 0;
-  let b = 0;
+  let [inBefore, inAfter] = [0, 0];
   for (let at = 0; at < marked.length;) {
-    const from = { at, a, b };
-    while (at < marked.length && isNear(at) === isNear(from.at)) {
-      if (marked[at]?.[0] !== "+") a++;
-      if (marked[at]?.[0] !== "-") b++;
+    // A run of lines that are all shown, or all left out.
+    const start = { at, inBefore, inAfter };
+    while (at < marked.length && isShown(at) === isShown(start.at)) {
+      if (marked[at]?.[0] !== "+") inBefore++;
+      if (marked[at]?.[0] !== "-") inAfter++;
       at++;
     }
-    if (!isNear(from.at)) continue;
-    const range = (start: number, end: number) => `${start === end ? start : start + 1},${end - start}`;
-    const body = marked.slice(from.at, at).join("\n");
-    hunks.push(`@@ -${range(from.a, a)} +${range(from.b, b)} @@\n${body}\n`);
+    if (!isShown(start.at)) continue;
+    const ranges = `-${rangeOf(start.inBefore, inBefore)} +${rangeOf(start.inAfter, inAfter)}`;
+    hunks.push(`@@ ${ranges} @@\n${marked.slice(start.at, at).join("\n")}\n`);
   }
   return hunks.join("");
 }
+
+/** The lines from `start` up to `end`, counted from 0, as a unified diff names them: the first one, counted from 1, and how many. */
+const rangeOf = (start: number, end: number) => `${start === end ? start : start + 1},${end - start}`;
 
 /** All lines of both texts, each with a space, "-" or "+" before it. */
 function compareLines(a: readonly string[], b: readonly string[], maxCells: number): string[] {
@@ -45,18 +47,20 @@ function compareLines(a: readonly string[], b: readonly string[], maxCells: numb
 function compareMiddle(a: readonly string[], b: readonly string[], maxCells: number): string[] {
   const width = b.length + 1;
   if (a.length * b.length > maxCells) return [...a.map((line) => `-${line}`), ...b.map((line) => `+${line}`)];
-  // The length of the longest common subsequence of the lines from i and those from j on.
   const common = new Uint32Array((a.length + 1) * width);
-  const at = (i: number, j: number) => common[i * width + j] ?? 0;
+  /** The length of the longest common subsequence of the lines from i and those from j on. */
+  const commonFrom = (i: number, j: number) => common[i * width + j] ?? 0;
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
-      common[i * width + j] = a[i] === b[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
+      common[i * width + j] =
+        a[i] === b[j] ? commonFrom(i + 1, j + 1) + 1 : Math.max(commonFrom(i + 1, j), commonFrom(i, j + 1));
   const marked: string[] = [];
   for (let i = 0, j = 0; i < a.length || j < b.length;) {
     if (i < a.length && j < b.length && a[i] === b[j]) {
       marked.push(` ${a[i++]}`);
       j++;
-    } else if (j >= b.length || (i < a.length && at(i + 1, j) >= at(i, j + 1))) marked.push(`-${a[i++]}`);
+    } else if (j >= b.length || (i < a.length && commonFrom(i + 1, j) >= commonFrom(i, j + 1)))
+      marked.push(`-${a[i++]}`);
     else marked.push(`+${b[j++]}`);
   }
   return marked;

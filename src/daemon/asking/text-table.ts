@@ -1,13 +1,13 @@
 // Tables and times as text, for `status` and `peers`. Loads next to nothing: the commands must start fast.
 
 import { countOf } from "../../base/quantities.ts";
-import { cutTo, fit, columnGap } from "../../base/columns.ts";
+import { cutTo, fitColumns, columnGap } from "../../base/columns.ts";
 
 /** Lines with aligned columns; the first row is the head. `width`: of the terminal; undefined: as wide as the text. */
 export function textTable(rows: readonly (readonly string[])[], width?: number): string[] {
   const [head = []] = rows;
   const natural = head.map((_, at) => Math.max(...rows.map((cells) => Bun.stringWidth(cells[at] ?? ""))));
-  const widths = fit(natural, width);
+  const widths = fitColumns(natural, width);
   return rows.map((cells) =>
     cells
       .map((cell, at) => {

@@ -29,7 +29,7 @@ export async function checkAnswer(answer: DownloadAnswer, expected: Expected): P
   checkHost(answer, config, expected);
   const nodeCrt = answer.files["node.crt"];
   if (nodeCrt !== undefined) {
-    const { verifyNodeX509 } = await import("../../pki/x509.ts");
+    const { verifyNodeX509 } = await import("../../pki/verify-x509.ts");
     const { name, org_slug: organization, ip_address: address } = config;
     verifyNodeX509({
       pem: nodeCrt,

@@ -62,7 +62,7 @@ export async function examineNodeCertificate(
   const pem = readTextIfThere(join(directory, "node.crt"));
   if (pem === undefined) return skipped("there is no node.crt");
   if (isClockBehind(directory, nowMs)) return skipped("not examined: the clock of this machine is wrong");
-  const { verifyNodeX509 } = await import("../../pki/x509.ts");
+  const { verifyNodeX509 } = await import("../../pki/verify-x509.ts");
   const privateKeyPem = readText(join(directory, "node.key"));
   const { name, ip_address: address } = config;
   verifyNodeX509({ pem, privateKeyPem, name, organization: slug, address, now: nowMs });

@@ -5,7 +5,7 @@ import { defer } from "../../base/defer.ts";
 import { existsSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
-import { openSecret, sealSecret, sealedWith, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
+import { openSecret, sealSecret, keyIdOfEnvelope, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../base/system.ts";
 import { totpContext } from "../users/factors/second-factor.ts";
 import { authorityContext } from "../certificates/make-authorities.ts";
@@ -139,7 +139,7 @@ export async function checkSecrets(reader: Pick<Reader, "all">, keys: SecretKeys
 async function sealAll(tx: Transaction, keys: SecretKeys, keyId: string): Promise<number> {
   let count = 0;
   for await (const { id, sealed, context, update } of storedSecrets(tx)) {
-    if (sealedWith(sealed) === keyId) continue;
+    if (keyIdOfEnvelope(sealed) === keyId) continue;
     await tx.run(update, [id, sealSecret(keys, openSecret(keys, sealed, context), context)]);
     count++;
   }

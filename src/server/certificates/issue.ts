@@ -265,7 +265,8 @@ export async function signX509(
 ): Promise<SignedX509 | undefined> {
   mayIssue(node);
   if (node.csr === null) return undefined;
-  const { issueNodeX509, readCsr, x509Fingerprint } = await import("../../pki/x509.ts");
+  const { issueNodeX509, readCsr } = await import("../../pki/x509.ts");
+  const { x509Fingerprint } = await import("../../pki/verify-x509.ts");
   const { id: authorityId, issuer } = await authorities.x509(reader, org.id);
   const { publicKey } = await readCsr(node.csr);
   const ca = issuer.certificate;

@@ -4,7 +4,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import { clean, type Fields, type Log } from "../../base/log.ts";
-import { sealedWith, secretKeyIds, type SecretKeys } from "../../pki/secrets.ts";
+import { keyIdOfEnvelope, secretKeyIds, type SecretKeys } from "../../pki/secrets.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { readMeta } from "./meta.ts";
 import { newestVersion } from "./migrations.ts";
@@ -60,7 +60,7 @@ async function checkKeys(db: Database, own: readonly string[]): Promise<void> {
     });
   // Fails for another secret key: the first server has sealed this shared secret.
   const sealed = await readMeta(db, "jwt_key");
-  if (sealed !== undefined && !own.includes(sealedWith(sealed))) {
+  if (sealed !== undefined && !own.includes(keyIdOfEnvelope(sealed))) {
     throw refuse("The secret.key of this server is not the one of this database");
   }
   for (const { host, keyIds } of await liveReplicas(db)) {

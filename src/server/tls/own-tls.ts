@@ -30,7 +30,8 @@ const renewBeforeMs = 30 * dayMs;
 /** `names`: host names and addresses that clients use. */
 export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<OwnTls> {
   const { system, log } = deps;
-  const { issueServerX509, openIssuer, x509Fingerprint } = await import("../../pki/x509.ts");
+  const { issueServerX509, openIssuer } = await import("../../pki/x509.ts");
+  const { x509Fingerprint } = await import("../../pki/verify-x509.ts");
   const authority = await readAuthority(deps);
   const issuer = await openIssuer(authority);
   const issue = async (): Promise<{ pair: TlsPair; validFrom: number; renewAt: number }> => {

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { openSecret, sealSecret, sealedWith, secretKeyId } from "../../../src/pki/secrets.ts";
+import { openSecret, sealSecret, keyIdOfEnvelope, secretKeyId } from "../../../src/pki/secrets.ts";
 import { verifyBackup } from "../../../src/server/backup/backup.ts";
 import { openData } from "../../../src/server/store/data-directory.ts";
 import { operator } from "../../../src/server/audit/record.ts";
@@ -76,7 +76,7 @@ test("everything is sealed with the new key, the former key is kept, and a runni
   expect(readSecretKeys(`${path}.former`)).toEqual([former ?? new Uint8Array()]);
   expect(statSync(path).mode & 0o777).toBe(0o600);
   const after = await sealed();
-  expect(new Set(after.map((each) => sealedWith(each.sealed)))).toEqual(new Set([done.key_id]));
+  expect(new Set(after.map((each) => keyIdOfEnvelope(each.sealed)))).toEqual(new Set([done.key_id]));
   expect(done.key_id).toBe(secretKeyId(fresh ?? new Uint8Array()));
   // With the keys that were opened before the rotation.
   expect(after.map((each) => openSecret(secretKey, each.sealed, each.context))).toEqual(plain);
@@ -98,7 +98,7 @@ test("the next run continues an interrupted one with the same new key", async ()
   for (const each of await sealed()) openSecret(secretKey, each.sealed, each.context);
   const done = await rotateSecretKey({ db, system, place }, path);
   expect(done).toMatchObject({ finished: true, key_id: secretKeyId(fresh ?? new Uint8Array()) });
-  for (const each of await sealed()) expect(sealedWith(each.sealed)).toBe(done.key_id);
+  for (const each of await sealed()) expect(keyIdOfEnvelope(each.sealed)).toBe(done.key_id);
   await db.close();
 });
 

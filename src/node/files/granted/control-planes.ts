@@ -1,7 +1,7 @@
 // The control planes of the organizations of this machine.
 
 import { join } from "node:path";
-import { x509Fingerprint } from "../../../pki/x509.ts";
+import { x509Fingerprint } from "../../../pki/verify-x509.ts";
 import { listOrganizations } from "../list-organizations.ts";
 import { credentialsIfOwn, readApiCa } from "../organizations.ts";
 
