@@ -4,7 +4,14 @@
 import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
-import { followSeals, openNextSeal, openSeal, sealHash, type OpenedSeal } from "../../pki/seal.ts";
+import {
+  followSeals,
+  openNextSeal,
+  openSeal,
+  openTrusted,
+  sealHash,
+  type OpenedSeal,
+} from "../../pki/seal.ts";
 import { parseSshKey, sshFingerprint } from "../../pki/ssh-signature.ts";
 import {
   canonicalJson,
@@ -36,6 +43,9 @@ export function knownIn(seals: readonly SignedSeal[], known: string): OpenedSeal
     hint: "It keeps those that changed the signers, and the newest. Give the file of your seal in place of its hash.",
   });
 }
+
+/** The seal in a file of the signer, from the file's text. Here for the command line, which must not load pki by itself. */
+export const openKnownFile = openTrusted;
 
 /** The newest seal, if it follows the known one. Throws untrusted_answer. */
 export function newestAfter(seals: readonly SignedSeal[], known: OpenedSeal): OpenedSeal {

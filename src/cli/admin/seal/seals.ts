@@ -193,12 +193,11 @@ export const show: Implementation = {
 export async function readKnown({ values }: Context, { seals }: Answer): Promise<OpenedSeal> {
   const known = values.required("known");
   const hash = known.toLowerCase();
-  const { knownIn } = await import("../../../server/config/next-seal.ts");
-  const { openTrusted } = await import("../../../pki/seal.ts");
+  const { knownIn, openKnownFile } = await import("../../../server/config/next-seal.ts");
   if (/^[0-9a-f]{16,64}$/.test(hash)) return knownIn(seals, hash);
   const { readTextIfThere } = await import("../../../base/files.ts");
   const text = readTextIfThere(known);
-  if (text !== undefined) return openTrusted(text);
+  if (text !== undefined) return openKnownFile(text);
   throw new AppError("usage", "--known is 16 to 64 hexadecimal digits, or the file of a seal");
 }
 

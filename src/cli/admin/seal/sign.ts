@@ -188,8 +188,7 @@ async function makeDraft(
   const next = await import("../../../server/config/next-seal.ts");
   const signing = await import("../../../server/config/sign-seal.ts");
   const { findObstacles } = await import("../../../server/config/seal-warnings.ts");
-  const { openTrusted } = await import("../../../pki/seal.ts");
-  const known = kept === undefined ? await knownOf(context, answer) : openTrusted(kept.text);
+  const known = kept === undefined ? await knownOf(context, answer) : next.openKnownFile(kept.text);
   const newest = known === undefined ? undefined : next.newestAfter(answer.seals, known);
   if (newest !== undefined) await requireSigner(context, newest.seal);
   const plan = await plannedSeal(context, { api, answer, newest, records });
