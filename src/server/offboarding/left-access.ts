@@ -12,7 +12,7 @@ import { revokeInside } from "../nodes/lifecycle/revoke.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text, textOrNull, truth, word } from "../store/table.ts";
 import { memberships } from "../store/tables/organizations.ts";
-import { revokeTokenInside, type TokenKind } from "../users/issued-tokens.ts";
+import { revokeTokenInside, type TokenKind } from "../users/revoke-token.ts";
 
 const kinds = [
   "invitation",

@@ -7,15 +7,16 @@ import { makeBoundedCache } from "../config/bounded-cache.ts";
 import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import { makeFetches, type FetchFrom, type Outgoing } from "./outgoing.ts";
 
-export type Endpoint = Pick<IdentityProviderRow, "issuer" | "trust">;
+/** Where a provider is asked. `trust`: CAs in PEM in place of those of the system. */
+export type Issuer = Pick<IdentityProviderRow, "issuer" | "trust">;
 
 export type Configurations = {
   /** Options for each request of oauth4webapi to the provider. */
-  options(provider: Pick<Endpoint, "trust">): Promise<RequestOptions>;
+  options(provider: Pick<Issuer, "trust">): Promise<RequestOptions>;
   /** Throws provider_unavailable or untrusted_answer. */
-  find(provider: Endpoint): Promise<AuthorizationServer>;
+  find(provider: Issuer): Promise<AuthorizationServer>;
   /** Reads the configuration and the keys again, at most every few seconds; in between, returns the present one. */
-  findAgain(provider: Endpoint): Promise<AuthorizationServer>;
+  findAgain(provider: Issuer): Promise<AuthorizationServer>;
 };
 type RequestOptions = Awaited<ReturnType<typeof requestOptions>>;
 
@@ -35,7 +36,7 @@ export function makeConfigurations(deps: Outgoing): Configurations {
   const { now } = deps.system;
   const fetchFrom = makeFetches(deps);
   const known = makeBoundedCache<Known>(maxKnown);
-  const read = async (provider: Endpoint) => {
+  const read = async (provider: Issuer) => {
     const { discoveryRequest, processDiscoveryResponse } = await loadOauth();
     const issuer = new URL(provider.issuer);
     const response = await discoveryRequest(issuer, await requestOptions(fetchFrom, provider));
@@ -50,7 +51,7 @@ export function makeConfigurations(deps: Outgoing): Configurations {
    * The configuration, read again if it is older. Concurrent callers share one request. A failure is cached for a moment: a flood
    * must not reach the provider.
    */
-  const notOlder = async (provider: Endpoint, maxAgeMs: number) => {
+  const notOlder = async (provider: Issuer, maxAgeMs: number) => {
     // Invalid settings lead to a lookup, too, so the key has a bounded length, whatever a caller sent.
     const key = hash("sha256", JSON.stringify([provider.issuer, provider.trust]), "base64url");
     const cached = known.get(key);
@@ -73,7 +74,7 @@ export function makeConfigurations(deps: Outgoing): Configurations {
   };
 }
 
-async function requestOptions(fetchFrom: FetchFrom, { trust }: Pick<Endpoint, "trust">) {
+async function requestOptions(fetchFrom: FetchFrom, { trust }: Pick<Issuer, "trust">) {
   const { customFetch, allowInsecureRequests } = await loadOauth();
   // The guard of `fetchFrom` decides where http: is allowed.
   return { [customFetch]: fetchFrom(trust), [allowInsecureRequests]: true };

@@ -44,7 +44,7 @@ export async function applyRoles(
     const role = given.get(org.id);
     const membership = present.find(({ orgId }) => orgId === org.id);
     if (membership === undefined) {
-      if (role !== undefined) await addMember(store, org.id, provider.id, user, role);
+      if (role !== undefined) await addMember(store, user, { orgId: org.id, providerId: provider.id, role });
     } else if (membership.providerId === provider.id && membership.role !== "owner") {
       if (role === undefined) await removeMember(store, org, membership.id, byProvider);
       else if (role !== membership.role) await changeRole(store, org, membership.id, role, byProvider);
@@ -55,10 +55,8 @@ export async function applyRoles(
 /** Makes the user a member. An open invitation of the address ends: the user is a member without it. */
 async function addMember(
   { db, system }: Store,
-  orgId: number,
-  providerId: number,
   { id, email }: User,
-  role: Role,
+  { orgId, providerId, role }: { orgId: number; providerId: number; role: Role },
 ) {
   await db.write(async (tx) => {
     await memberships.delete(tx, { orgId, email, userId: null });

@@ -18,7 +18,7 @@ import {
   notVerified,
   untrusted,
   type Configurations,
-  type Endpoint,
+  type Issuer,
 } from "./configuration.ts";
 
 type Deps = Pick<ServerOptions, "system" | "webhookNetworks" | "secretKey">;
@@ -30,7 +30,7 @@ export type Claims = Readonly<Record<string, unknown>> & { sub: string };
 
 export type Exchange = {
   /** The provider's configuration. Throws provider_unavailable or untrusted_answer. */
-  discover(provider: Endpoint): Promise<AuthorizationServer>;
+  discover(provider: Issuer): Promise<AuthorizationServer>;
   /** The address of the provider's sign-in page. Throws not_found for a provider without a client. */
   authorizationUrl(provider: Provider, redirectUri: string, secrets: Secrets): Promise<string>;
   /** The address of the provider's sign-out page; undefined if it has none. */

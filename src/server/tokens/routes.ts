@@ -16,7 +16,7 @@ import {
 } from "../nodes/joining/registration-tokens.ts";
 import { requireFreshClaim } from "../nodes/joining/claims.ts";
 import { reportOf, revokeToken } from "../offboarding/left-access.ts";
-import type { TokenKind } from "../users/issued-tokens.ts";
+import type { TokenKind } from "../users/revoke-token.ts";
 import { createServiceToken, serviceTokenColumns, serviceTokenOf } from "../users/service-tokens.ts";
 import { listRows, type Listed } from "../store/list-rows.ts";
 import type { Services } from "../services.ts";

@@ -91,7 +91,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     const token = rules.access === "docs" ? readCookie(cookies, docsCookie) : undefined;
     if (token !== undefined) {
       const { userId, issuedAt } = await sessions.verifyDocs(token);
-      return (await callers.user(userId, issuedAt)) ?? { kind: "none" };
+      return (await callers.userOf(userId, issuedAt)) ?? { kind: "none" };
     }
     if (session === undefined) return { kind: "none" };
     throw new AppError("token_not_valid", "This browser's session has ended. Sign in again.");

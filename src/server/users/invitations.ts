@@ -144,7 +144,9 @@ export async function acceptInvitation(
   const hashed = isNew ? await passwords.hash(password, turn) : "";
   await db.write(async (tx) => {
     if (proven !== undefined) await requireUnchanged(tx, proven);
-    const userId = proven?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
+    const userId =
+      proven?.userId ??
+      (await createInvited(tx, { email, passwordHash: hashed, homeOrgId: orgId }, system.now()));
     await joinOrganization(tx, { secretHash, orgId, email }, { userId, address }, system.now());
     await rememberNetwork(tx, { userId, network, now: system.now() });
   });
@@ -163,12 +165,10 @@ async function requireUnchanged(
 /** Creates a user that belongs only to the inviting organization. */
 async function createInvited(
   tx: Transaction,
-  email: string,
-  passwordHash: string,
-  homeOrgId: number,
+  { email, ...rest }: { email: string; passwordHash: string; homeOrgId: number },
   now: number,
 ): Promise<number> {
-  const row = { email, passwordHash, homeOrgId, sessionsFrom: now, createdAt: now };
+  const row = { email, ...rest, sessionsFrom: now, createdAt: now };
   const created = await users.upsert(tx, row, "ON CONFLICT (email) DO NOTHING");
   const user = await users.find(tx, { email });
   if (created === 0 || user === undefined) {

@@ -30,7 +30,7 @@ export type CallerLookup = {
   /** The caller of the header. Throws not_authenticated or token_not_valid. Calls `onGuess` first for a token that was never issued. */
   bearer(header: string, isWrite: boolean, onGuess: () => void): Promise<Caller>;
   /** The user, if active and the credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
-  user(userId: number, issuedAt: number): Promise<UserCaller | undefined>;
+  userOf(userId: number, issuedAt: number): Promise<UserCaller | undefined>;
 };
 
 type TokenCaller = Extract<Caller, { kind: "node" | "service" }>;
@@ -64,7 +64,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   const hasExpired = (caller: TokenCaller) =>
     caller.kind === "service" && caller.expiresAt !== null && caller.expiresAt <= deps.now();
 
-  const user = async (userId: number, issuedAt: number, isWrite = false) => {
+  const userOf = async (userId: number, issuedAt: number, isWrite = false) => {
     let known = isWrite && !db.hasHeardAll() ? undefined : knownUsers.get(userId);
     if (known === undefined) {
       const generationBefore = generation;
@@ -83,7 +83,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       throw error;
     });
     const { family = "" } = claims;
-    const caller = await user(claims.userId, claims.issuedAt, isWrite);
+    const caller = await userOf(claims.userId, claims.issuedAt, isWrite);
     if (caller === undefined || (await ended.has(family, isWrite))) throw notValid();
     return { ...caller, signIn: { family } };
   };
@@ -125,7 +125,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       const token = header.slice(scheme[0].length);
       return tokenShape.test(token) ? byToken(token, onGuess) : byJwt(token, isWrite, onGuess);
     },
-    user,
+    userOf,
   };
 }
 
