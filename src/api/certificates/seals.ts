@@ -69,6 +69,7 @@ export const sealsApi = {
       "Publish a seal that its signers have signed. Every node compares it with what it is told. The first one needs an owner, later ones an administrator",
     grows: true,
     fresh: true,
+    // JSON escapes the quotes of the text, which is JSON itself.
     maxBody: 2 * maxSealBytes + 131_072,
     body: v.strictObject(SignedSeal.entries),
     answers: {
@@ -132,6 +133,7 @@ export const sealsApi = {
       "Store certificates that an offline CA has signed. Their nodes get them in place of those of the control plane",
     grows: true,
     fresh: true,
+    // JSON escapes the line ends.
     maxBody: maxPems + 65_536,
     body: v.strictObject({ certificates: Pem(maxPems) }),
     answers: {

@@ -9,9 +9,11 @@ import { FactorAddition } from "./factors.ts";
 
 /** Base64url. */
 const encoded = v.pipe(foreignText(32_768), v.regex(/^[\w-]+$/));
+/** The standard allows 1,023 bytes. */
+const credentialId = v.pipe(encoded, v.maxLength(1400));
 const identifiers = {
-  id: v.pipe(encoded, v.maxLength(1400)),
-  rawId: v.pipe(encoded, v.maxLength(1400)),
+  id: credentialId,
+  rawId: credentialId,
   type: v.literal("public-key"),
 };
 // What `PublicKeyCredential.toJSON()` gives, for a new passkey and for a proof by one. Not strict: browsers add fields.

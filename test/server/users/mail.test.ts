@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, test } from "bun:test";
 import { reauthenticate } from "../../../src/server/nodes/lifecycle/reauthentication.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
+import { AppError } from "../../../src/base/errors.ts";
 import { inCi } from "../../support/debian.ts";
 import {
   noExim,
@@ -128,6 +129,20 @@ describe.skipIf(noExim !== undefined)("with an SMTP server", () => {
     const signed = await post("/api/token/", { email, password: "the new password", otp: app.code() });
     expect(signed.status).toBe(200);
     expect((await server.db.all("SELECT secret_hash FROM password_resets")).length).toBe(0);
+  });
+
+  test("a link stays valid if too many users wait for their turn", async () => {
+    await server.person("joe@example.org");
+    await ask("joe@example.org");
+    const secret = linkIn(await messageTo("joe@example.org"), "reset");
+    const { services } = server.app;
+    const { passwords } = services;
+    const full = new AppError("throttled", "Too many users are signing in.", { retryAfter: 2 });
+    services.passwords = { ...passwords, hash: () => Promise.reject(full) };
+    expect((await confirm(secret)).status).toBe(429);
+    services.passwords = passwords;
+    expect((await confirm(secret)).status).toBe(204);
+    expect((await confirm(secret)).status).toBe(404);
   });
 
   test("a link ends after an hour, and with a newer one", async () => {

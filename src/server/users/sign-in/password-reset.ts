@@ -72,12 +72,14 @@ export async function resetPassword(
   const { userId } = reset;
   const user = await users.find(db, { id: userId, isActive: true });
   if (user === undefined) throw expired();
-  // Taken before the password is hashed: of two requests with the link, one succeeds.
-  const taken = await db.writeFor({ user: userId }, (tx) => passwordResets.delete(tx, { secretHash }));
-  if (taken === 0) throw expired();
   const turn = { user: `user ${userId}`, source: networkOf(address), isKnown: false };
   const actor = { kind: "person", id: userId, ip: address } as const;
-  await setPassword(services, userId, password, actor, { passwordHash: user.passwordHash, turn });
+  // The new password also deletes the link, so a request that is refused because too many wait may be repeated. Of two requests with
+  // the link, one succeeds: for the other, the password has changed.
+  const proven = { passwordHash: user.passwordHash, turn };
+  await setPassword(services, userId, password, actor, proven).catch((error: unknown) => {
+    throw error instanceof AppError && error.code === "invalid_credentials" ? expired() : error;
+  });
 }
 
 function expired(): AppError {
