@@ -17,7 +17,7 @@ import { followOrganization } from "../node/contact/follow.ts";
 import { hasChosenSettings, makeLocalSync } from "../node/contact/local-sync.ts";
 import { readSyncState, versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
-import { findEngine } from "../node/engine/overlay.ts";
+import { findEngine } from "../node/engine/find-engine.ts";
 import {
   makeStartDrill,
   makeStartUpdate,

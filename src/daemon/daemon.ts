@@ -8,7 +8,7 @@ import type { Log } from "../base/log.ts";
 import { rememberVersions } from "../node/engine/engine.ts";
 import { runningVersion } from "../node/engine/engine-in-use.ts";
 import { openOrganization } from "../node/files/organizations.ts";
-import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
+import { findEngine, type EngineSettings } from "../node/engine/find-engine.ts";
 import { openEchoSocket } from "../platform/network/echo-socket.ts";
 import { restartSignal } from "../platform/systemd/systemd.ts";
 import type { System } from "../base/system.ts";

@@ -12,7 +12,7 @@ import type { Organization } from "../node/files/organizations.ts";
 import { refuseForeignFiles } from "../node/files/own-files.ts";
 import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
 import { refuseOverlapOf } from "../node/files/config/refuse-networks.ts";
-import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
+import { requireEngine, type EngineSettings } from "../node/engine/find-engine.ts";
 import type { System } from "../base/system.ts";
 import { refuseCollision, type Claim } from "./collisions.ts";
 import { claimOf, runningClaims } from "./running-claims.ts";

@@ -34,7 +34,7 @@ export const command: Implementation = {
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
     if (!values.on("uninstall") && organizations.some(({ mode }) => mode === "server")) {
-      const { requireEngine } = await import("../../node/engine/overlay.ts");
+      const { requireEngine } = await import("../../node/engine/find-engine.ts");
       requireEngine(settings, system);
     }
     const hadNames = areNamesOn(settings, system);

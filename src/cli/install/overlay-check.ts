@@ -8,7 +8,7 @@ export const command: Implementation = {
   examples: [`${brand.executable} overlay check`, `${brand.executable} overlay check --json`],
   async run({ settings, system, output }) {
     const { advisoriesFor } = await import("../../engine/features.ts");
-    const { findEngine } = await import("../../node/engine/overlay.ts");
+    const { findEngine } = await import("../../node/engine/find-engine.ts");
     const engine = findEngine(settings, system);
     if (engine === undefined) {
       output.result(

@@ -114,11 +114,11 @@ function linkAt(path: string): string | undefined {
 /** For install and update: `restarts` restarts the engines that run, and fails if one does not run the new engine. */
 export async function runInstall(context: Context, { restarts }: { restarts: boolean }): Promise<number> {
   const { settings, system, values, output, log } = context;
-  const { installEngine, rememberEngine, rollBackEngine } =
-    await import("../../node/engine/overlay-install.ts");
+  const { installEngine } = await import("../../node/engine/overlay-install.ts");
+  const { rememberEngine, rollBackEngine } = await import("../../node/engine/overlay-rollback.ts");
   const { applyChanges } = await import("../../platform/apply.ts");
   const { planUnitEngine } = await import("../../node/enroll/services.ts");
-  const { findEngine } = await import("../../node/engine/overlay.ts");
+  const { findEngine } = await import("../../node/engine/find-engine.ts");
   const { adaptConfigurations, examineMembers, describeMember, switchEngines } =
     await import("../../node/update/overlay-switch.ts");
   const { compareVersions } = await import("../../protocol/updates/version.ts");
@@ -135,7 +135,7 @@ export async function runInstall(context: Context, { restarts }: { restarts: boo
   const restore = rememberEngine(settings, system);
   const former = findEngine(settings, system);
   const outcome = values.on("rollback")
-    ? await rollBackEngine(settings, { system, log })
+    ? await rollBackEngine(settings, { system })
     : await installEngine(request, settings, { system, log });
   const engine = { path: outcome.path, version: outcome.to };
   // The units name the path of their engine.
@@ -175,7 +175,8 @@ async function plan(
   members: readonly Member[],
   { settings, system, values }: Context,
 ): Promise<Step[]> {
-  const { planEngine, planRollBack } = await import("../../node/engine/overlay-install.ts");
+  const { planEngine } = await import("../../node/engine/overlay-install.ts");
+  const { planRollBack } = await import("../../node/engine/overlay-rollback.ts");
   const { planChanges } = await import("../../platform/apply.ts");
   const { planUnitEngine } = await import("../../node/enroll/services.ts");
   const running = await Promise.all(

@@ -31,7 +31,7 @@ export const command: Implementation = {
       );
       return available ? 10 : 0;
     }
-    const { requireEngine } = await import("../../node/engine/overlay.ts");
+    const { requireEngine } = await import("../../node/engine/find-engine.ts");
     requireEngine(settings, system);
     return runInstall(context, { restarts: true });
   },

@@ -68,7 +68,7 @@ async function updateOverlay(
 async function makeUpdater(context: Context, organization: Organization) {
   const { settings, system } = context;
   const { directory } = organization;
-  const { findEngine } = await import("../../node/engine/overlay.ts");
+  const { findEngine } = await import("../../node/engine/find-engine.ts");
   const { engineVersion } = await import("../../node/engine/engine.ts");
   const { engineMirror } = await import("../../node/files/update-order.ts");
   const { selfUpdate, rollBackSelf } = await import("../../node/update/self-update.ts");

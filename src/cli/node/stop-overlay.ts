@@ -35,8 +35,8 @@ export async function stopOverlay(
   const { applyChanges } = await import("../../platform/apply.ts");
   await applyChanges(changes, system);
   if (leaving.mode !== "server") await forgetInDaemon(leaving.slug, context);
-  const { foundEngine } = await import("../../node/engine/found-engine.ts");
-  const engine = foundEngine(leaving, system, log);
+  const { unmanagedEngine } = await import("../../node/engine/unmanaged-engine.ts");
+  const engine = unmanagedEngine(leaving, system, log);
   if (await engine.running()) await engine.stop();
 }
 

@@ -15,10 +15,10 @@ import type { Organization } from "../files/organizations.ts";
 import { rememberSilence } from "../files/config/read-config.ts";
 import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
-import { foundEngine } from "../engine/found-engine.ts";
+import { unmanagedEngine } from "../engine/unmanaged-engine.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 import { isStopped } from "../files/stopped-by-user.ts";
-import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { findEngine, type EngineSettings } from "../engine/find-engine.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import { examineUnit, isRunByUnits, systemdEngine } from "../engine/systemd-engine.ts";
 
@@ -71,7 +71,7 @@ export async function examineEngine(
 
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (!isRunByUnits({ directory, mode: config.mode }, system))
-    return foundEngine({ slug, directory }, system, log);
+    return unmanagedEngine({ slug, directory }, system, log);
   const logSilence = rememberSilence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   const engine = systemdEngine({ slug, directory }, system, logSilence);
   const wanted = async () => !isStopped(directory) && (await engine.isEnabled());

@@ -10,7 +10,7 @@ import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { childEnvironment, type System } from "../../base/system.ts";
-import { findEngine, requireEngine } from "../engine/overlay.ts";
+import { findEngine, requireEngine } from "../engine/find-engine.ts";
 import { planProvision, provideEngine, type ProvidingSettings } from "../enroll/provide-engine.ts";
 import { requireProgram, systemProgram } from "./network.ts";
 import { playDemo, type Timeline } from "./stage.ts";

@@ -10,7 +10,7 @@ import { describeLeftOut, wholeConfiguration } from "../../engine/left-out.ts";
 import { describeSeal } from "../../engine/seal-seen.ts";
 import { isHostKey } from "../../pki/keys.ts";
 import { testConfig } from "../engine/engine.ts";
-import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { findEngine, type EngineSettings } from "../engine/find-engine.ts";
 import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
 import { readSent } from "../files/config/sent-config.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";

@@ -10,7 +10,7 @@ import { ageOf } from "../../platform/process-identity.ts";
 import { examineEngine, type OrganizationSettings } from "../contact/organization-deps.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
-import { findEngine, type EngineFile } from "../engine/overlay.ts";
+import { findEngine, type EngineFile } from "../engine/find-engine.ts";
 import { shownDataPlane } from "../files/config/data-plane-in-force.ts";
 import { readSyncState } from "../files/generations.ts";
 import type { Organization } from "../files/organizations.ts";

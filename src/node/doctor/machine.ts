@@ -15,7 +15,7 @@ import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-wintun.ts";
 import { keyringState } from "../files/keyring.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { findEngine } from "../engine/overlay.ts";
+import { findEngine } from "../engine/find-engine.ts";
 import { areNamesOn } from "../enroll/optional-services.ts";
 import { planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
 import { unitsWithoutProgram } from "../enroll/installed-units.ts";

@@ -18,7 +18,7 @@ import { overlayNetworks } from "../files/granted/networks.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { foreignFiles } from "../files/own-files.ts";
 import { leaveDeleted, readRevokedNote } from "../files/revoked-notes.ts";
-import { findEngine } from "../engine/overlay.ts";
+import { findEngine } from "../engine/find-engine.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { organizationDeps, type OrganizationSettings } from "../contact/organization-deps.ts";
 import { examineConfiguration, remedyOfRefusal } from "./configuration.ts";

@@ -1,5 +1,5 @@
-// Tests a new engine before it replaces the installed one: it runs here, its version is allowed, and it accepts the
-// configurations in force. Its source does not matter here.
+// Tests a new engine before it replaces the installed one: it must run here, its version must be allowed, and it must accept the
+// configurations in force. Where it comes from does not matter here.
 
 import { defer } from "../../base/defer.ts";
 import { existsSync, lstatSync, realpathSync, rmSync, statSync } from "node:fs";
@@ -12,7 +12,7 @@ import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
-import type { EngineSettings } from "./overlay.ts";
+import { findEngine, type EngineSettings } from "./find-engine.ts";
 import { readBytes } from "../../base/open-file.ts";
 
 export type TrialPlaces = EngineSettings & { configRoot: string };
@@ -22,6 +22,21 @@ type TrialDeps = { system: System; log: Log };
 
 /** The engine that is installed. Where it is undefined, there is none that reports its version. */
 export type InstalledEngine = { path: string; version: string };
+
+/** An engine that cannot report its version counts as missing: this run may be its repair. */
+export async function installedEngine(
+  places: EngineSettings,
+  system: System,
+): Promise<InstalledEngine | undefined> {
+  const found = findEngine(places, system);
+  if (found === undefined) return undefined;
+  try {
+    return { path: found.path, version: await engineVersion(found.path, system) };
+  } catch (error) {
+    if (error instanceof AppError) return undefined;
+    throw error;
+  }
+}
 
 /** Tests the candidate and installs it. `wanted`: the requested version. The candidate file is removed in any case. */
 export async function tryAndSwap(

@@ -1,9 +1,9 @@
-// Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
-// installed one, which is kept for a roll back. Running engines keep running.
+// Installs an overlay engine from a release, a file or the system's package manager. It is tested (engine-trial.ts) before it replaces
+// the installed one, which is kept for a roll back (overlay-rollback.ts). Running engines keep running.
 
 import { defer } from "../../base/defer.ts";
-import { closeSync, existsSync, lstatSync, readlinkSync, rmSync, statSync } from "node:fs";
-import { brand, defaultPlaces } from "../../brand.ts";
+import { closeSync, existsSync, readlinkSync, statSync } from "node:fs";
+import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
@@ -14,22 +14,19 @@ import { openProgram } from "../../platform/processes.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../../release/archive.ts";
 import {
   candidatePath,
-  keptPath,
   linkCandidate,
-  planExchange,
   planKeep,
-  rollBack,
-  swapIn,
   sweepCandidates,
   writeCandidate,
 } from "../../release/replace.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
-import { engineVersion, refuseEngineVersion } from "./engine.ts";
+import { engineVersion } from "./engine.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import {
   checkVersion,
   configurations,
+  installedEngine,
   tryAndSwap,
   type InstalledEngine,
   type TrialOutcome,
@@ -37,7 +34,7 @@ import {
 } from "./engine-trial.ts";
 import { installPackagedEngine, isPackagedPlace, requirePackageManager } from "./overlay-package.ts";
 import { fetchEngine, findEngineRelease, planEngineRelease, updateVersion } from "./overlay-release.ts";
-import { findEngine, isRootsAlone } from "./overlay.ts";
+import { isRootsAlone } from "./find-engine.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { readBytes } from "../../base/open-file.ts";
 import { sha256Hex } from "../../base/sha256.ts";
@@ -53,7 +50,7 @@ export type EngineRequest = {
   isUpdate?: boolean;
 };
 
-type EngineOutcome = {
+export type EngineOutcome = {
   from: string | null;
   to: string;
   source: "release" | "package" | "file" | "rollback";
@@ -62,7 +59,7 @@ type EngineOutcome = {
   sha256?: string;
 };
 
-type EnginePlaces = TrialPlaces & { stateDb: string };
+export type EnginePlaces = TrialPlaces & { stateDb: string };
 
 type EngineDeps = { system: System; log: Log };
 
@@ -94,7 +91,7 @@ export async function installEngine(
       try {
         return await installRelease(request, places, installed, deps);
       } catch (error) {
-        const channelError = warnOfFallback(error, request, deps.log);
+        const channelError = permitFallback(error, request, deps.log);
         return installPackage(request, places, installed, deps, channelError);
       }
     }
@@ -137,10 +134,10 @@ export async function checkEngine(
 
 /**
  * For `auto`: if our own channel is unreachable, or has no signed list, the system's package manager is tried, whose
- * packages are signed. An invalid signature or a mirror that fails stays a failure, and a requested hash excludes the
- * package manager, which has another file. Returns the failure of the channel.
+ * packages are signed. Warns, and returns the failure of the channel. Throws the error if it must stay a failure: an invalid
+ * signature, a mirror that fails, or a requested hash, which the package's file does not have.
  */
-function warnOfFallback(error: unknown, request: EngineRequest, log: Log): AppError {
+function permitFallback(error: unknown, request: EngineRequest, log: Log): AppError {
   if (!(error instanceof AppError) || request.sha256 !== undefined || request.releaseUrl !== undefined)
     throw error;
   const isUnsigned = error.code === "release_unsigned";
@@ -151,7 +148,7 @@ function warnOfFallback(error: unknown, request: EngineRequest, log: Log): AppEr
   return error;
 }
 
-/** The channel does not answer, and the package is not newer: whether there is a newer engine is unknown. */
+/** The error of an update if the channel does not answer and the package is not newer: a newer engine may exist. */
 function noNewerEngine(channelError: AppError, installed: InstalledEngine, packaged: string): AppError {
   const what = packaged === installed.version ? "the same version" : `${packaged}, which is older`;
   return new AppError(
@@ -188,8 +185,8 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   const source = chooseSource(request);
   const target = places.overlayBinary;
   const steps: Step[] = [];
-  const isRestored = deletedEngine(request, places) !== undefined;
-  if (!isRestored && (source === "release" || source === "auto")) {
+  const isFromMemory = deletedEngine(request, places) !== undefined;
+  if (!isFromMemory && (source === "release" || source === "auto")) {
     steps.push(...planEngineRelease(request, system));
   }
   if (source === "package") {
@@ -204,67 +201,6 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   if (source === "file") checkSum(readEngineFile(request.file ?? ""), request.sha256);
   if (source !== "package" || !isPackagedPlace(target, system)) steps.push(planReplaced(target, 0o755));
   return steps;
-}
-
-/**
- * Call it before an installation. Returns a function that undoes the installation; that one returns false if nothing was installed,
- * or if it cannot be undone (a package's own file).
- */
-export function rememberEngine(
-  { overlayBinary: target }: EnginePlaces,
-  system: Pick<System, "platform" | "env">,
-): () => boolean {
-  const inode = () => lstatSync(target, { throwIfNoEntry: false })?.ino;
-  const before = inode();
-  return () => {
-    if (inode() === before || isPackagedPlace(target, system)) return false;
-    if (before === undefined) rmSync(target);
-    else rollBack(target);
-    return true;
-  };
-}
-
-/** Swaps the kept engine and the installed one. If none is kept, the package's own file comes back, as a link to it. */
-export async function rollBackEngine(places: EnginePlaces, { system }: EngineDeps): Promise<EngineOutcome> {
-  const target = places.overlayBinary;
-  const from = await installedEngine(places, system);
-  const packaged = packagedBefore(places, system);
-  const kept = packaged ?? keptPath(target);
-  if (existsSync(kept)) refuseEngineVersion(await engineVersion(kept, system));
-  if (packaged === undefined) rollBack(target);
-  else swapIn(linkCandidate(target, packaged), target);
-  const to = await engineVersion(target, system);
-  return { from: from?.version ?? null, to, source: "rollback", changed: true, path: target };
-}
-
-/**
- * The package's engine, if a roll back leads there: the first update from it keeps no file, because the package's file is still in
- * its place.
- */
-function packagedBefore(
-  { overlayBinary: target, overlayBinaryGiven }: EnginePlaces,
-  system: Pick<System, "platform" | "env">,
-): string | undefined {
-  if (overlayBinaryGiven || !existsSync(target) || existsSync(keptPath(target))) return undefined;
-  return defaultPlaces(system.platform, system.env).packagedEngines.find(isRootsAlone);
-}
-
-export function planRollBack(places: EnginePlaces, system: Pick<System, "platform" | "env">): Step[] {
-  const target = places.overlayBinary;
-  if (packagedBefore(places, system) === undefined) return planExchange(target);
-  return [...planKeep(target), planReplaced(target, 0o755)];
-}
-
-/** An engine that cannot report its version counts as missing: this run may be its repair. */
-async function installedEngine(places: EnginePlaces, system: System): Promise<InstalledEngine | undefined> {
-  const found = findEngine(places, system);
-  if (found === undefined) return undefined;
-  try {
-    return { path: found.path, version: await engineVersion(found.path, system) };
-  } catch (error) {
-    if (error instanceof AppError) return undefined;
-    throw error;
-  }
 }
 
 /** --file implies the source. */

@@ -17,7 +17,7 @@ import {
 } from "../../platform/systemd/systemd.ts";
 import type { UnitPlaces } from "../../platform/systemd/units.ts";
 import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
-import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { findEngine, type EngineSettings } from "../engine/find-engine.ts";
 
 /** The paths for new units. */
 export function unitPlaces(

@@ -12,7 +12,7 @@ import { recordRequests } from "../../base/plan/plan-requests.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { engineVersion } from "../engine/engine.ts";
-import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { findEngine, type EngineSettings } from "../engine/find-engine.ts";
 import { installEngine, planEngine, type EngineRequest } from "../engine/overlay-install.ts";
 import { newestListed } from "../engine/overlay-release.ts";
 import { credentialsIfOwn } from "../files/organizations.ts";

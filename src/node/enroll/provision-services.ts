@@ -17,7 +17,7 @@ import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
 import { installWintun, planWintun } from "./install-wintun.ts";
 import { engineVersion } from "../engine/engine.ts";
-import { findEngine } from "../engine/overlay.ts";
+import { findEngine } from "../engine/find-engine.ts";
 import { decideForStart } from "../files/config/rewrite-config.ts";
 import { planProvision, provideEngine, type Newcomer } from "./provide-engine.ts";
 import { planServices, readModes, type ServiceSettings } from "./services.ts";

@@ -33,7 +33,7 @@ import {
 import { isStopped, markStopped } from "../files/stopped-by-user.ts";
 import { keepOrders } from "../files/orders.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
-import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { findEngine, type EngineSettings } from "../engine/find-engine.ts";
 import { forgetNode } from "./unregister.ts";
 import { makeUntilApproved } from "./approval.ts";
 import { explainRefusal, mustDropKeys } from "./registration-refusals.ts";

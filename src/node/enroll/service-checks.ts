@@ -7,7 +7,7 @@ import { requireRootForUnits } from "../../platform/config-root.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd } from "../../platform/service-manager.ts";
-import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { findEngine, type EngineSettings } from "../engine/find-engine.ts";
 
 /** Throws if units cannot be installed, with what to do instead. */
 export function requireSystemd(system: Pick<System, "platform" | "isRoot">): void {

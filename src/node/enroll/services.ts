@@ -30,7 +30,7 @@ import { namesInstallation } from "../../platform/systemd/unit-names.ts";
 import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows/task.ts";
 import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import type { EngineSettings } from "../engine/overlay.ts";
+import type { EngineSettings } from "../engine/find-engine.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
 import { systemdState, unitPlaces } from "./installed-units.ts";
 import { refuseUnsafe } from "./service-checks.ts";

@@ -145,23 +145,25 @@ export function decideSeals(received: unknown, directory: string, nowMs: number,
     refusal: reason === undefined ? undefined : refusalOf(reason),
     writes: heldBefore === undefined ? [] : markOf(heldBefore, directory),
   });
-  const isPinned = pin === undefined || heldBefore?.hash === pin;
-  /** The same, before it is shown that the held seal is of the pinned line. */
+  /** Without a pin, or if the pinned seal is the held one, nothing has to be shown. */
+  const isOfPin = pin === undefined || heldBefore?.hash === pin;
+  /** The same, while nothing shows that the held seal is of the pinned line. */
   const unproven = (reason?: string): Decided => ({
     ...unchanged(reason),
-    ...(isPinned ? {} : { unpinned: true }),
+    ...(isOfPin ? {} : { unpinned: true }),
   });
   if (received === undefined) return unproven();
   const parsed = v.safeParse(Received, received);
   if (!parsed.success) return unproven("The seals that the control plane sent cannot be read");
   const sent = parsed.output;
-  const pinIndex = isPinned ? 0 : sent.findIndex(({ text }) => sealHash(text) === pin);
+  const pinIndex = isOfPin ? 0 : sent.findIndex(({ text }) => sealHash(text) === pin);
   if (pinIndex < 0) return unproven(`None of the seals that the control plane sent is ${pin?.slice(0, 16)}`);
   const sincePin = sent.slice(pinIndex);
-  if (!isPinned && heldBefore !== undefined && !isOfLine(sincePin, heldBefore, directory))
+  if (!isOfPin && heldBefore !== undefined && !isOfLine(sincePin, heldBefore, directory))
     return unproven(
       `This node holds the seal ${heldBefore.hash.slice(0, 16)}, which does not belong to ${pin?.slice(0, 16)}`,
     );
+  // A first seal must be the pinned one or follow it. A held one is followed from where it is.
   const isFirst = heldBefore === undefined;
   const { refusal, held } = followSeals(isFirst ? sincePin : sent, heldBefore, nowMs);
   const newest = sent.findLast(({ text }) => sealHash(text) === held?.hash);

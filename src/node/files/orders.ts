@@ -1,5 +1,6 @@
 // Signed orders of the control plane: only they revoke or restore this node. An order is valid if the pinned order key
-// signed it, it names this node, and its sequence number is higher than that of the last order.
+// signed it, it names this node, and its sequence number is higher than that of the last order. `acceptOrder` verifies one and records
+// it in orders.json; `carryOut` then stops or starts the engine.
 
 import { given } from "../../base/given.ts";
 import { join } from "node:path";
@@ -60,8 +61,10 @@ async function examine(jws: string, organization: Organization, history: History
   const { slug, directory, config } = organization;
   const last = "damage" in history ? undefined : history.last;
   // The control plane repeats an order in every answer while it is in force: verify it once.
-  if (last?.jws === jws) return refuseRestoreIfDamaged(last.order, organization);
-  const order = refuseRestoreIfDamaged(await verified(jws, organization), organization);
+  const isRepeated = last?.jws === jws;
+  const order = isRepeated ? last.order : await verified(jws, organization);
+  refuseRestoreIfDamaged(order, organization);
+  if (isRepeated) return order;
   if (order.org !== slug || order.node_id !== config.node_id) {
     throw new AppError("untrusted_answer", "The order is for another node");
   }
@@ -109,9 +112,8 @@ export function orderKeysOf({ config, damage }: Pick<Organization, "config" | "d
 }
 
 /** Throws for a restore while node-config.json is damaged: its copy may have a former order key, which must not restore a node. */
-function refuseRestoreIfDamaged(order: Order, { damage }: Organization): Order {
-  if (damage !== undefined && order.action === "restore") throw damage.error;
-  return order;
+function refuseRestoreIfDamaged({ action }: Order, { damage }: Organization): void {
+  if (damage !== undefined && action === "restore") throw damage.error;
 }
 
 type History = { last: v.InferOutput<typeof StoredOrder> | undefined } | { damage: unknown };
@@ -144,7 +146,7 @@ export type StoppableEngine = {
 };
 
 type CarriedOut = {
-  /** What was done. "none": the order was in force already, or the user wants a restored overlay to stay stopped. */
+  /** What was done. "none": it was done already, or the user wants the overlay of a restored node to stay stopped. */
   action: "stopped" | "started" | "none";
   /** Why the revocation could not be noted. The engine is stopped, and the next run tries to note it again. */
   unsaved?: AppError;

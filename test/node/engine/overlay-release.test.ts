@@ -17,12 +17,8 @@ import { dirname, join } from "node:path";
 import { brand, releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { AppError } from "../../../src/base/errors.ts";
-import {
-  checkEngine,
-  installEngine,
-  planRollBack,
-  rollBackEngine,
-} from "../../../src/node/engine/overlay-install.ts";
+import { checkEngine, installEngine } from "../../../src/node/engine/overlay-install.ts";
+import { planRollBack, rollBackEngine } from "../../../src/node/engine/overlay-rollback.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { writeSeenSequence } from "../../../src/node/files/update-marker.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";

@@ -8,7 +8,7 @@ import { buildInfo } from "../../../build-info.ts";
 import { startApart } from "../../../platform/systemd/start-apart.ts";
 import type { System } from "../../../base/system.ts";
 import type { UpdateOrder } from "../../../protocol/updates/order.ts";
-import type { EngineSettings } from "../../engine/overlay.ts";
+import type { EngineSettings } from "../../engine/find-engine.ts";
 import type { Organization } from "../../files/organizations.ts";
 import {
   noteSeen,

@@ -39,7 +39,10 @@ export function reportedDataPlane(
   return { data_plane: reported };
 }
 
-/** `deviceHasOffloads`: of the interface; undefined: not known. `startedAt`: ms since 1970; undefined: no engine runs. */
+/**
+ * The settings that the running engine has. `startedAt`: its start, ms since 1970; undefined: no engine runs. `deviceHasOffloads`:
+ * whether its interface has offloads; undefined: not known.
+ */
 export function dataPlaneInForce(
   plane: DataPlane,
   startedAt: number | undefined,
@@ -47,19 +50,19 @@ export function dataPlaneInForce(
 ): ShownDataPlane {
   const { tun, udp, former, since, buffer } = plane;
   const isOlder = startedAt !== undefined && startedAt < since - sameStartMs;
-  // If the decision changed the interface's offloads, the interface shows whether the engine has it already.
-  const deviceShowsIt = tun.on !== former.tun && deviceHasOffloads === tun.on;
-  const waits = isOlder && !deviceShowsIt;
+  // If the decision changed the interface's offloads, the interface shows whether the engine follows the decision already.
+  const isFollowed = tun.on !== former.tun && deviceHasOffloads === tun.on;
+  const waitsForStart = isOlder && !isFollowed;
   const isRefused = startedAt !== undefined && !isOlder && tun.on && deviceHasOffloads === false;
   // Only an engine that started before that observation is known to send single packets.
   const isUnsegmented = udp.on && startedAt !== undefined && startedAt <= (plane.unsegmented_at ?? 0);
   // The gravest reason comes last.
   let why = whyDecided(plane) ?? (isUnsegmented ? "segments" : undefined);
   if (isRefused) why = "refused";
-  if (waits) why = "restart";
+  if (waitsForStart) why = "restart";
   return {
-    tun_offloads: waits ? former.tun : tun.on && !isRefused,
-    udp_offloads: waits ? former.udp : udp.on,
+    tun_offloads: waitsForStart ? former.tun : tun.on && !isRefused,
+    udp_offloads: waitsForStart ? former.udp : udp.on,
     ...given({ buffer_bytes: buffer }),
     ...(why === undefined ? {} : { why, reason: reasons[why](plane) }),
   };

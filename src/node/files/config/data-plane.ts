@@ -72,12 +72,13 @@ type DecisionInput = {
   trial: Trial | undefined;
 };
 
+/** `before`: the decision until now. */
 export function decideDataPlane(
-  asked: DecisionInput,
+  basis: DecisionInput,
   before: DataPlane | undefined,
   nowMs: number,
 ): DataPlane {
-  const input = { ...asked, engine: asked.engine ?? (before?.engine || undefined) };
+  const input = { ...basis, engine: basis.engine ?? (before?.engine || undefined) };
   const { engine, kernel, sent, own, trial } = input;
   const device = valueAt(own, "tun.dev") ?? valueAt(sent, "tun.dev");
   const offloads = {
@@ -85,7 +86,7 @@ export function decideDataPlane(
     udp: decideSwitch("listen.udp_offloads", firstUdpKernel, input),
   };
   const isSame = before?.tun.on === offloads.tun.on && before.udp.on === offloads.udp.on;
-  const isProven = [offloads.tun, offloads.udp].some(({ by }) => by === "traffic");
+  const isByTraffic = [offloads.tun, offloads.udp].some(({ by }) => by === "traffic");
   return {
     engine: engine ?? "",
     kernel: kernel.release,
@@ -93,7 +94,7 @@ export function decideDataPlane(
     ...offloads,
     ...decideBuffer(input),
     ...keptPort(input, before),
-    ...(isProven && trial !== undefined ? { reason: trial.reason } : {}),
+    ...(isByTraffic && trial !== undefined ? { reason: trial.reason } : {}),
     ...(trial?.unsegmented === true ? { unsegmented_at: Date.parse(trial.at) } : {}),
     since: isSame ? before.since : nowMs,
     former: isSame ? before.former : { tun: before?.tun.on ?? false, udp: before?.udp.on ?? false },
@@ -110,7 +111,7 @@ export function isOutdated(
   return engine !== undefined && engine !== plane.engine;
 }
 
-/** The first of these that says something decides. */
+/** Whether one kind of offloads is on. The first check that says something decides. `path`: the setting in config.yml. */
 function decideSwitch(
   path: string,
   firstKernel: readonly [number, number],

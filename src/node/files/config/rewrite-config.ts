@@ -76,7 +76,7 @@ export function rewriteConfig(
   if (tcp !== undefined) writeTcpState(place.directory, tcp.state);
   const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
-  // Not overrides.yml as it is now: a change of it that no engine has tested must not come into force with these.
+  // Of overrides.yml only what is in force: a later change of it, which no engine has tested, must not come into force here.
   const overrides = withoutChosenRoutes(withoutExit(overriddenIn(found.configYml)), chosenRoutes);
   const next = finishConfig(sent, place.directory, { names, localApi, dataPlane, overrides });
   if (next !== found.configYml) writeFileAtomic(found.path, next, 0o644);
@@ -92,7 +92,7 @@ export async function decideForStart(
   engine: string | undefined,
   deps: DecideDeps,
 ): Promise<void> {
-  await decide(place, deps, (plane) => ({ engine, former: plane }));
+  await decideAgain(place, deps, (plane) => ({ engine, former: plane }));
 }
 
 /**
@@ -100,7 +100,7 @@ export async function decideForStart(
  * not find a node that restarts with another one while no lighthouse answers. A running engine is not reloaded.
  */
 export async function keepPort(place: Place, port: number | undefined, deps: DecideDeps): Promise<void> {
-  await decide(place, deps, (plane) => {
+  await decideAgain(place, deps, (plane) => {
     if (plane === undefined) return undefined;
     const { port: _, ...rest } = plane;
     const former = port === undefined ? rest : { ...rest, port };
@@ -110,11 +110,14 @@ export async function keepPort(place: Place, port: number | undefined, deps: Dec
 
 type DecideDeps = { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> };
 
-/** Decides about the data plane, and writes config.yml and sync.json. `choose`: from what, or undefined to leave it. */
-async function decide(
+/**
+ * Decides about the data plane again, and writes config.yml and sync.json. `basisOf` gets the decision in force, and returns the engine
+ * and the former decision to decide from. If it returns undefined, everything stays.
+ */
+async function decideAgain(
   place: Place,
   { command, system }: DecideDeps,
-  choose: (
+  basisOf: (
     plane: DataPlane | undefined,
   ) => { engine: string | undefined; former: DataPlane | undefined } | undefined,
 ): Promise<void> {
@@ -125,9 +128,9 @@ async function decide(
     if (found === undefined) return;
     const { state, path, configYml, localApi } = found;
     const own = readOverrides(place.directory);
-    const choice = choose(state.data_plane);
-    if (choice === undefined) return;
-    const { engine, former } = choice;
+    const chosen = basisOf(state.data_plane);
+    if (chosen === undefined) return;
+    const { engine, former } = chosen;
     const sent = found.sentFor(engine);
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
     const dataPlane = decideDataPlane(basis, former, system.now());

@@ -130,7 +130,7 @@ export function withExit(config: YamlMap, directory: string, engine: string | un
   }));
   const otherRoutes = listOf(section("tun")["unsafe_routes"]);
   return {
-    ...withAddresses(config, directory),
+    ...withResolvedAddresses(config, directory),
     tun: { ...section("tun"), unsafe_routes: [...otherRoutes, ...routes] },
     listen: { ...section("listen"), so_mark: exitMark },
   };
@@ -140,7 +140,7 @@ export function withExit(config: YamlMap, directory: string, engine: string | un
  * Adds the last known addresses to the names of lighthouses and relays: name servers may be reached by the exit alone, and the exit
  * by a lighthouse alone.
  */
-function withAddresses(config: YamlMap, directory: string): YamlMap {
+function withResolvedAddresses(config: YamlMap, directory: string): YamlMap {
   const map = config["static_host_map"];
   const resolved = readResolved(directory);
   if (!isMap(map) || resolved.size === 0) return config;

@@ -20,6 +20,7 @@ import { ownNetworks, takenPort, type Tenant } from "./machine-facts.ts";
 
 const isEverywhere = (host: string) => ["::", "[::]", "0.0.0.0"].includes(host);
 
+/** Where the engine binds its UDP socket: all addresses, or one of this machine's own. */
 export function decideListenHost(asked: Asked): void {
   const { inForce, machine, result, permissions } = asked;
   const host = valueAt(result.granted, "listen.host");
@@ -28,9 +29,9 @@ export function decideListenHost(asked: Asked): void {
   if (isEverywhere(host) && !machine.hasIpv6) return setKeys(asked, "listen", { host: "0.0.0.0" });
   if (isEverywhere(host)) return;
   const address = canonicalAddress(host);
-  // Not those of overlays.
-  const ours = new Set(ownNetworks(machine).attached.map(({ device }) => device));
-  const isThere = machine.addresses.some((own) => ours.has(own.device) && isAddress(own.address, address));
+  /** The machine's interfaces, without those of overlays. */
+  const devices = new Set(ownNetworks(machine).attached.map(({ device }) => device));
+  const isThere = machine.addresses.some((own) => devices.has(own.device) && isAddress(own.address, address));
   const isAllowed = permissions.listeners.some((entry) => withoutPort(entry) === address);
   const staysFromBefore = host === inForce.listen?.host && !isSpecialHost(host);
   if (isThere || isAllowed || staysFromBefore) return;
@@ -38,6 +39,7 @@ export function decideListenHost(asked: Asked): void {
   setKeys(asked, "listen", { host: undefined });
 }
 
+/** The engine's UDP port. If another one is refused, the one in force stays. */
 export function decideListenPort(asked: Asked): void {
   const { inForce, others, permissions, machine, result } = asked;
   const port = valueAt(result.granted, "listen.port");
@@ -81,6 +83,7 @@ export function decideMark(asked: Asked): void {
 
 // Other listeners of the engine: its name server, and its metrics
 
+/** Where a lighthouse answers questions for names. */
 export function decideDns(asked: Asked): void {
   const { inForce, others, result } = asked;
   const host = valueAt(result.granted, "lighthouse.dns.host");
@@ -99,6 +102,7 @@ export function decideDns(asked: Asked): void {
   setKeys(asked, "lighthouse", { dns: undefined, serve_dns: undefined });
 }
 
+/** Where the engine offers its metrics. */
 export function decideMetrics(asked: Asked): void {
   const listen = valueAt(asked.result.granted, "stats.listen");
   if (listen === undefined) return;

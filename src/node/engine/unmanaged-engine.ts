@@ -24,7 +24,7 @@ const restartByHand = "Restart the overlay engine to apply all of the new config
  * Controls such an engine. `start` and `restart` only ask the user to do it, by a warning in the log. If no such engine runs, the
  * other methods do nothing.
  */
-export function foundEngine(
+export function unmanagedEngine(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
   system: Pick<System, "sleep" | "platform">,
   log: Log,
