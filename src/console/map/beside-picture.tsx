@@ -26,7 +26,7 @@ import { heatBounds } from "./heat.ts";
 import { nodeLink, noPathsText, PathRows } from "./tables.tsx";
 import { plural, msWords } from "../words/numbers.ts";
 
-/** Of a panel; more are counted. */
+/** A panel shows so many rows, and counts the others. */
 const maxRows = 8;
 const maxSlow = 5;
 

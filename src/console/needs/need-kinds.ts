@@ -1,4 +1,4 @@
-// What needs somebody, in numbers: the navigation counts it, and Overview has rows for it (needs.ts). Pure.
+// What needs somebody, in numbers: the navigation counts it, and Overview has rows for it (need-rows.ts). Pure.
 
 import type { Attention } from "../../api/paths/attention.ts";
 import type { Relay } from "../../api/paths/relays.ts";

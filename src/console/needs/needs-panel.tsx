@@ -9,7 +9,7 @@ import { parts, usePart } from "../ui/lazy-parts.ts";
 import { Panel } from "../ui/page.tsx";
 import { Copy, When } from "../ui/parts.tsx";
 import { Count } from "../ui/tag.tsx";
-import type { Act, Need } from "./needs.ts";
+import type { Act, Need } from "./need-rows.ts";
 
 /** Of more, a last row says that there are more. The link above leads to their nodes. */
 const maxRows = 40;

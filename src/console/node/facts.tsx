@@ -49,6 +49,9 @@ function rolesAndPlace(node: Node): string {
   return roles.filter(Boolean).join(", ");
 }
 
+const systemOf = ({ platform, agent_version: version }: Node): string =>
+  [platform, version && `agent ${version}`].filter(Boolean).join(", ");
+
 /** The version of the engine; if it has known vulnerabilities, these and the command that updates it. */
 function engineFact(node: Node): Fact[1] {
   const holes = vulnerabilitiesOf(node);
@@ -68,7 +71,7 @@ function configurationFact(node: Node, isShort: boolean): Fact[1] {
   return node.state === "active" ? words : <span class="faint">{words}</span>;
 }
 
-/** A fact, or none if it has no value. */
+/** A fact; none if its value is "", false or absent. */
 const factOf = (title: string, value: Fact[1]): readonly Fact[] => (value ? [[title, value]] : []);
 
 /** `isShort`: beside the list. */
@@ -116,17 +119,13 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
           </>,
         ],
   ];
-  const rest: readonly Fact[] = [
+  /** Only on its page. */
+  const more: readonly Fact[] = [
     ["Roles", rolesAndPlace(node) || none],
     ["Networks", node.subnets.join(", ") || none],
     ["Exit for", node.exit_groups?.join(", ") || none],
     ...factOf("Relayed", relay && relayText(relay)),
-    [
-      "System",
-      [node.platform, node.agent_version === null ? "" : "agent " + node.agent_version]
-        .filter(Boolean)
-        .join(", ") || "unknown",
-    ],
+    ["System", systemOf(node) || "unknown"],
     ...factOf("Packets", node.data_plane && describeDataPlane(node.data_plane)),
     ...factOf(
       "Confirmation",
@@ -138,7 +137,7 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
     ),
     ["Added", <When at={node.created_at} />],
   ];
-  return <Facts facts={isShort ? [...identity, ...condition] : [...identity, ...condition, ...rest]} />;
+  return <Facts facts={isShort ? [...identity, ...condition] : [...identity, ...condition, ...more]} />;
 }
 
 /** The log is read back this far for something about the node: one or two requests more. */
@@ -155,21 +154,11 @@ export function Changed({ node, count }: { node: Node; count: number }) {
     if (isSearching && !isReading) older();
   }, [isSearching, isReading]);
   const things = new Map([...thingsOf(events), [`node/${node.id}`, node.name] as const]);
-  return (
-    <>
-      {found.length === 0 ? (
-        <p class="in quiet">
-          {isAll
-            ? "Nothing."
-            : isReading || isSearching
-              ? "Reading."
-              : `Nothing among the last ${numberText(events.length)} events of the organization.`}
-        </p>
-      ) : (
-        <RecentEvents events={found} names={names} things={things} />
-      )}
-    </>
-  );
+  if (found.length > 0) return <RecentEvents events={found} names={names} things={things} />;
+  let words = `Nothing among the last ${numberText(events.length)} events of the organization.`;
+  if (isReading || isSearching) words = "Reading.";
+  if (isAll) words = "Nothing.";
+  return <p class="in quiet">{words}</p>;
 }
 
 /** The page that has all events about a node. */

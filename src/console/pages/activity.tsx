@@ -39,7 +39,7 @@ import { shortDay } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
 import { Verification } from "../ui/verify-chain.tsx";
 import { Events } from "../activity/events.tsx";
-import { Bars } from "../ui/figures.tsx";
+import { Bars } from "../ui/figures/bars.tsx";
 import { Page } from "../ui/page.tsx";
 import { Field, valueOf } from "../ui/field.tsx";
 import { Empty, Failure, Line, Loading } from "../ui/parts.tsx";

@@ -4,7 +4,7 @@ import type { Attention } from "../../api/paths/attention.ts";
 import { isAdmin, organization } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
 import { NeedsYou } from "../needs/needs-panel.tsx";
-import { needRows } from "../needs/needs.ts";
+import { needRows } from "../needs/need-rows.ts";
 import type { Needs } from "../needs/use-needs.ts";
 import { Button } from "../ui/button.tsx";
 import { Icon } from "../ui/icon.tsx";

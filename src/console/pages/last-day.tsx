@@ -3,7 +3,7 @@
 import { formatSize } from "../../base/quantities.ts";
 import { evenly, lastDays } from "../words/days.ts";
 import { exact } from "../words/times.ts";
-import { Spark, Tile } from "../ui/figures.tsx";
+import { Spark, Tile } from "../ui/figures/tile.tsx";
 import type { Point } from "./server-figures.ts";
 
 const hourS = 3600;

@@ -39,7 +39,7 @@ import { usePathCounts } from "../nodes/path-counts.ts";
 import { hrefWith, pathOf, query, setQuery } from "../frame/router.ts";
 import { readAheadOf, useList, useResource } from "../contact/resource.ts";
 import { Button, Segments } from "../ui/button.tsx";
-import { Fleet } from "../ui/figures.tsx";
+import { Fleet } from "../ui/figures/fleet.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Failure, Loading } from "../ui/parts.tsx";
@@ -53,7 +53,7 @@ const maxNarrow = 8;
 type View = "picture" | "matrix" | "table";
 const viewNames = { picture: "Picture", matrix: "Matrix", table: "Table" } as const;
 
-/** Begins to read what the page shows before it is shown. */
+/** Called when the page is loaded ahead: begins to read what the page shows before it is shown. */
 export function readMapAhead(): void {
   const slug = currentSlug.peek();
   if (slug === undefined) return;
@@ -120,10 +120,11 @@ function viewOf(views: readonly View[]): View {
 
 type Kinds = Pick<GroupPaths["totals"], "direct" | "relayed" | "broken">;
 const whosePaths = () => (mayAdminister.value ? "" : " of yours, as only administrators see all");
+/** How many nodes and paths the map has, beside its title. */
 const factOf = (nodes: number, { direct, relayed, broken }: Kinds, more = "") =>
   `${plural(nodes, "node")} with an agent; paths${whosePaths()}: ${direct} direct, ${relayed} relayed, ${broken} broken${more}`;
 
-/** Each node is a box; groups are, if there are too many nodes with phones, which the sums do not count. */
+/** Each node is a box. The sums do not count phones: if nodes and phones together are too many, each group is one. */
 function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
   const { data, error } = useNodes();
   const pathsPath = apiPath(pathsApi.list, { slug }, { page_size: "1000" });
@@ -195,6 +196,7 @@ function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
   );
 }
 
+/** A map of groups in which each node is a square. */
 function SomeNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
   const { data, error } = useNodes();
   const nodes = useMemo(() => data?.filter(({ state }) => state === "active"), [data]);
@@ -215,24 +217,17 @@ function GroupMap({ slug, sums, nodes }: GroupMapProps) {
   const { totals, pairs, groups } = sums;
   const all = peopled(groups);
   const isMany = nodes === undefined || all.length > maxDrawn;
-  const inOrder: readonly View[] = ["picture", "matrix", "table"];
-  // The first one is shown unless the address names another. The buttons keep the order above.
-  let views = isMany ? (["matrix", "picture", "table"] as const) : inOrder;
-  if (isNarrow.value) views = ["matrix", "table"];
-  const view = viewOf(views);
+  const isPhone = isNarrow.value;
+  const views: readonly View[] = isPhone ? ["matrix", "table"] : ["picture", "matrix", "table"];
+  // The first one is shown unless the address names another; the buttons keep the order above.
+  const view = viewOf(isMany && !isPhone ? ["matrix", ...views] : views);
   const selected = pairOf(query.value.get("pair"), all);
   const linkTo = (pair: Pair) => hrefWith({ pair: pairKey(pair.from, pair.to) });
   const shown = { slug, sums, nodes, counts, selected: selected?.key, linkTo };
-  const isPhone = isNarrow.value;
   const table = <PairsTable slug={slug} pairs={pairs} linkTo={linkTo} />;
   const main = view === "table" ? table : <Canvas {...shown} isMatrix={view === "matrix"} />;
   return (
-    <Frame
-      slug={slug}
-      fact={factOf(totals.nodes, totals)}
-      view={view}
-      views={inOrder.filter((each) => views.includes(each))}
-    >
+    <Frame slug={slug} fact={factOf(totals.nodes, totals)} view={view} views={views}>
       {view === "table" && selected === undefined ? (
         <>
           {table}
@@ -286,18 +281,13 @@ function Canvas({ slug, sums, nodes, counts, selected, linkTo, isMatrix }: Shown
   const all = peopled(groups);
   const lines = linesOf(groups, Math.max(groups.length, 1));
   const perSquare = isMatrix ? 1 : perSquareOf(groups, nodes);
+  const drawn = isMatrix ? all.length : Math.min(all.length, maxDrawn);
+  const groupCount = all.length + left_out.groups;
   const notes = [
-    ...(isMatrix || all.length <= maxDrawn
-      ? []
-      : [`the ${maxDrawn} worst of ${all.length + left_out.groups} groups`]),
-    ...(isMatrix && left_out.groups > 0
-      ? [`the ${all.length} worst of ${all.length + left_out.groups} groups`]
-      : []),
-    ...(perSquare === 1 ? [] : [`a square: up to ${perSquare} nodes`]),
-    ...(isMatrix || totals.broken <= broken.length
-      ? []
-      : [`${broken.length} of ${totals.broken} broken paths`]),
-  ];
+    drawn < groupCount && `the ${drawn} worst of ${groupCount} groups`,
+    perSquare > 1 && `a square: up to ${perSquare} nodes`,
+    !isMatrix && broken.length < totals.broken && `${broken.length} of ${totals.broken} broken paths`,
+  ].filter(Boolean);
   return (
     <section class="panel canvas">
       {isMatrix ? (

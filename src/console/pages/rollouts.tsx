@@ -20,7 +20,7 @@ import {
 } from "../rollouts/rollout-words.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
-import { Share, Tile } from "../ui/figures.tsx";
+import { Share, Tile } from "../ui/figures/tile.tsx";
 import { linkColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { Page, Panel, Why } from "../ui/page.tsx";

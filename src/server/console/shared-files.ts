@@ -35,7 +35,10 @@ const groups: readonly (readonly string[])[] = [
     "console/map/group-link.ts",
     "console/map/groups.ts",
     "console/map/places-on-ring.ts",
-    "console/ui/figures.tsx",
+    "console/ui/figures/bars.tsx",
+    "console/ui/figures/fleet.tsx",
+    "console/ui/figures/tile.tsx",
+    "console/ui/figures/time-line.tsx",
   ],
   // Nodes and CAs that need attention, and the live log of events.
   [

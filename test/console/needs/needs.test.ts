@@ -3,7 +3,9 @@
 import { expect, test } from "bun:test";
 import { evenly, isBackupDue, lastDays } from "../../../src/console/words/days.ts";
 import { countNeeds, isUrgent, needCounts, type NeedKind } from "../../../src/console/needs/need-kinds.ts";
-import { needRows, relayedWords, testsWords, tilesOf, verdictOf } from "../../../src/console/needs/needs.ts";
+import { needRows, testsWords } from "../../../src/console/needs/need-rows.ts";
+import { relayedWords, tilesOf } from "../../../src/console/needs/tiles.ts";
+import { verdictOf } from "../../../src/console/needs/verdict.ts";
 import type { Attention } from "../../../src/api/paths/attention.ts";
 
 const now = Date.UTC(2026, 10, 1);

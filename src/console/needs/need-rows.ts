@@ -1,21 +1,18 @@
-// What needs a user, in words: the verdict of Overview, and one row for each need, the worst first. Pure.
+// What needs a user, in words: one row of Overview for each need, the worst first. Pure.
 
-import type { SentOf } from "../../api/endpoint.ts";
-import type { nodesApi } from "../../api/nodes.ts";
 import type { Attention } from "../../api/paths/attention.ts";
 import type { GroupPaths } from "../../api/paths/paths.ts";
 import { separateCopy } from "../../protocol/finding-kinds.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { ago } from "../words/ago.ts";
 import { stepOf } from "./authorities.ts";
-import type { NamedPath } from "../map/groups.ts";
 import { isRed, needCounts, type Found, type NeedKind } from "./need-kinds.ts";
 import { updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { keyOf, type Registration } from "../joining/registrations.ts";
 import { relayText } from "./relayed-traffic.ts";
 import { backupCommand } from "./backup-command.ts";
 import type { SignName } from "../ui/drawings.ts";
-import { msWords, plural } from "../words/numbers.ts";
+import { plural } from "../words/numbers.ts";
 
 type Failing = NonNullable<Attention["failing_tests"]>;
 
@@ -91,7 +88,8 @@ function rowsOf<T extends Named>(
 
 const toCopy = (words: string, copy: string): Act => ({ words, copy });
 
-const lighthousesLeft = ({ lighthouses, hubs_away: { first } }: Attention) =>
+/** How many lighthouses are not listed as away. */
+export const lighthousesLeft = ({ lighthouses, hubs_away: { first } }: Attention) =>
   lighthouses - first.filter(({ is_lighthouse }) => is_lighthouse).length;
 
 function leftWords(attention: Attention): string {
@@ -260,159 +258,3 @@ function adviceRow(slug: string, { active, lighthouses }: Attention): Need[] {
     },
   ];
 }
-
-export type Verdict = {
-  sign: SignName;
-  words: string;
-  /** A lighthouse is away: what that means, for the panel whose line turns red. */
-  alarm?: { id: number; name: string; facts: string };
-};
-
-type Broken = Pick<Totals, "broken" | "cut">;
-
-/** Whether all is well, in one sentence. `count`: of all needs. `totals`: of all paths; undefined until they are read. */
-export function verdictOf(attention: Attention, totals: Broken | undefined, count: number): Verdict {
-  const { active, online, hubs_away, cloned, not_applied } = attention;
-  if (active === 0) return { sign: "off", words: "No node is registered" };
-  if (online === 0) return { sign: "need", words: `None of ${plural(active, "node")} is online` };
-  const lighthouse = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
-  const relay = hubs_away.first.find(({ is_lighthouse }) => !is_lighthouse);
-  const isRelayRed = isRed("relay", totals?.cut);
-  const relayAway = relay && `relay ${relay.name} is away`;
-  const broken = totals?.broken ?? 0;
-  const lackingPeers = attention.broken_paths.count;
-  const redFacts = textsIn([
-    lighthouse && `Lighthouse ${lighthouse.name} is away`,
-    online * 2 < active && `only ${online} of ${active} nodes are online`,
-    broken > 0
-      ? `${plural(broken, "path")} ${broken === 1 ? "is" : "are"} broken`
-      : lackingPeers > 0 && `${plural(lackingPeers, "node")} lack peers`,
-    isRelayRed && relayAway,
-    cloned.count > 0 && `${plural(cloned.count, "node")} with copied keys`,
-  ]);
-  const amberFacts = textsIn([
-    !isRelayRed && relayAway,
-    not_applied.count > 0 && `${plural(not_applied.count, "node")} without the newest configuration`,
-  ]);
-  // Two facts can be read at a glance; the rows below have all.
-  const [first, second] = [...redFacts, ...amberFacts];
-  if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
-  const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
-  if (lighthouse === undefined) return { sign: redFacts.length > 0 ? "need" : "warn", words };
-  const left = lighthousesLeft(attention);
-  const found =
-    left <= 0
-      ? "Nodes that have not talked before do not find each other until it is back."
-      : `New tunnels are found by ${left === 1 ? "the other lighthouse" : `the other ${left} lighthouses`} alone.`;
-  const lost =
-    lackingPeers === 0 ? "No node has lost a peer." : `${plural(lackingPeers, "node")} lost peers.`;
-  return {
-    sign: "need",
-    words,
-    alarm: {
-      id: lighthouse.id,
-      name: lighthouse.name,
-      facts: `Tunnels that are up stay up. ${found} ${lost}`,
-    },
-  };
-}
-
-const textsIn = (all: readonly unknown[]) => all.filter((each) => typeof each === "string");
-
-type History = SentOf<typeof nodesApi.online>;
-type Point = History["points"][number];
-/** `bad`: the part of the facts that needs somebody, or "". */
-export type TileText = { value: string; of?: string; facts: string; bad: string; line: (number | null)[] };
-
-/** For so long a value is compared with what it was. */
-const hourMs = 3_600_000;
-
-type Counted = Pick<Attention, "active" | "online">;
-type Network = Pick<GroupPaths, "totals" | "relayed">;
-
-/** The tiles of Overview from what was counted: numbers without lines where history is missing. */
-export const tilesOf = (
-  counted: Counted,
-  history: History | undefined,
-  network: Network | undefined,
-  span: string,
-) => ({
-  online: onlineTile(counted, history, span),
-  paths: network && pathsTile(network, history),
-  trips: network && tripsTile(network, history),
-  current: network && currentTile(network, counted),
-});
-
-const lineOf = (history: History | undefined, value: (point: Point) => number | null | undefined) =>
-  (history?.points ?? []).map((each) => value(each) ?? null);
-
-function onlineTile({ active, online }: Counted, history: History | undefined, span: string): TileText {
-  const { points = [], last, least, most } = history ?? {};
-  const before = points.findLast(({ at }) => last != null && Date.parse(at) <= Date.parse(last.at) - hourMs);
-  const fewer = before === undefined ? 0 : Math.round(before.online) - online;
-  const isFewer = fewer > Math.max(3, active / 50);
-  // What is counted now belongs to the range, too.
-  const [low, high] = [Math.min(least?.online ?? online, online), Math.max(most?.online ?? online, online)];
-  const range = low === high ? `${high} all the time` : `${low} to ${high} in ${span}`;
-  return {
-    value: `${online}`,
-    of: `of ${active}`,
-    facts: isFewer || !least || !most ? "" : range,
-    bad: isFewer ? `${fewer} fewer than an hour ago` : "",
-    line: lineOf(history, (each) => each.online),
-  };
-}
-
-function pathsTile({ totals, relayed }: Network, history: History | undefined): TileText | undefined {
-  const all = totals.direct + totals.relayed + totals.broken;
-  if (all === 0) return undefined;
-  const isNoneBroken = totals.broken === 0;
-  return {
-    value: shareWords(totals.direct, all),
-    of: `% of ${all}`,
-    facts: `${relayedWords(totals.relayed, relayed)}${isNoneBroken ? ", none broken" : ""}`,
-    bad: isNoneBroken ? "" : `${totals.broken} broken`,
-    line: lineOf(history, (point) => {
-      const known = (point.direct ?? 0) + (point.relayed ?? 0) + (point.broken ?? 0);
-      return point.direct == null || known === 0 ? null : (100 * point.direct) / known;
-    }),
-  };
-}
-
-function tripsTile({ totals }: Network, history: History | undefined): TileText | undefined {
-  if (totals.rtt_ms_median === null) return undefined;
-  return {
-    value: msWords(totals.rtt_ms_median),
-    of: "ms",
-    facts: totals.rtt_ms_95 === null ? "" : `95 of 100 within ${msWords(totals.rtt_ms_95)} ms`,
-    bad: "",
-    line: lineOf(history, (each) => each.rtt_ms_median),
-  };
-}
-
-/** How many have the newest configuration. `share`: from 0 to 1. */
-function currentTile({ totals: { current } }: Network, { active }: Counted) {
-  return {
-    value: `${current}`,
-    of: `of ${active}`,
-    // An agent checks in at least once a minute (maxPollWaitS).
-    facts:
-      current === active ? "all have the newest" : `${active - current} not yet; online ones within 1 min`,
-    share: active === 0 ? 0 : current / active,
-  };
-}
-
-/** Names the node that all relayed paths end at, or the two ends of the only one. `first`: of all paths. */
-export function relayedWords(count: number, first: readonly NamedPath[]): string {
-  const [one] = first;
-  if (one === undefined || first.length < count) return `${plural(count, "path")} relayed`;
-  if (count === 1) return `${one.node_name} to ${one.peer_name} relayed`;
-  const common = [one.node_name, one.peer_name].find((name) =>
-    first.every((each) => name === each.node_name || name === each.peer_name),
-  );
-  return `${plural(count, "path")} relayed${common === undefined ? "" : ` at ${common}`}`;
-}
-
-/** All is 100 only where nothing is missing. */
-const shareWords = (part: number, all: number): string =>
-  part === all ? "100" : Math.min(99.9, Math.floor((1000 * part) / all) / 10).toFixed(1);
