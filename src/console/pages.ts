@@ -196,7 +196,7 @@ export function findPage(
   return page === undefined ? undefined : { page, rest, key: `${first}/${name}` };
 }
 
-/** What the palette is given: it would else be loaded with this file, and this one apart from the first. */
+/** The palette gets these as a property: if it imported this file, the bundler would put this file into a chunk of its own. */
 const tables = { organizationPages, otherPages, staffPages };
 export type Tables = typeof tables;
 export type PaletteProps = { kind: "palette" | "keys"; pages: Tables; close(): void };

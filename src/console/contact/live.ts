@@ -47,7 +47,7 @@ const readRights = () => readMe().catch(() => undefined);
 
 /** The first answers are tried again by `start`. */
 const isAway = computed(() => awaySince.value !== undefined && me.value !== undefined);
-/** Between two attempts, doubled from the one to the other. */
+/** The pauses between attempts: each is twice the one before, up to the longest. */
 const [shortestMs, longestMs] = [1000, 30_000];
 
 /**
@@ -57,15 +57,15 @@ const [shortestMs, longestMs] = [1000, 30_000];
 function readUntilBack(): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let isEnded = false;
-  const again = (pauseMs: number) => {
+  const tryAfter = (pauseMs: number) => {
     if (isEnded) return;
     timer = setTimeout(
-      () => void readRights().then(() => again(Math.min(longestMs, 2 * pauseMs))),
+      () => void readRights().then(() => tryAfter(Math.min(longestMs, 2 * pauseMs))),
       // A random pause, so that browsers do not all come at the same time.
       pauseMs * (0.75 + Math.random() / 4),
     );
   };
-  again(shortestMs);
+  tryAfter(shortestMs);
   return () => {
     isEnded = true;
     clearTimeout(timer);
@@ -77,7 +77,7 @@ const followed = computed(() =>
   isSignedOut.value || isFactorMissing.value ? undefined : organization.value?.slug,
 );
 
-/** Starts to follow it. */
+/** Starts the worker, and follows the organization that the address names. */
 export function startLive(): void {
   const url = document.querySelector<HTMLScriptElement>("script[data-worker]")?.dataset["worker"] ?? "";
   const port = startWorker(ownScript(url));

@@ -14,7 +14,7 @@ const followed = new Map<Port, string>();
 /** Tabs that have not answered yet whether they are still open: one that crashed did not say goodbye. */
 const asked = new Set<Port>();
 const askEveryMs = 60_000;
-/** The server says something every 10 s. */
+/** The connection is dead after this silence: the server sends something at least every 10 s. */
 const silenceMs = 25_000;
 /** First and longest pause between attempts; each doubles the one before. */
 const [shortestMs, longestMs] = [2000, 30_000];

@@ -64,7 +64,7 @@ export function App() {
  * ended, a form says so.
  */
 function Away() {
-  // Which data is shown is no signal.
+  // Draws this again every ten seconds: `entries` and `lists` are no signals.
   void now.value;
   const old = [...entries.values(), ...lists.values()]
     .map(({ users, state }) => (users > 0 ? state.value : undefined))
@@ -101,8 +101,11 @@ function Palette() {
   const part = useLater(
     () => import("./palette.tsx"),
     kind !== undefined,
-    // The next time that it is opened it is loaded again.
-    () => ((opened.value = undefined), tell(notLoaded, true)),
+    // When it is opened again, it is loaded again.
+    () => {
+      opened.value = undefined;
+      tell(notLoaded, true);
+    },
   );
   return part === undefined || kind === undefined ? null : <part.Palette {...paletteProps(kind)} />;
 }

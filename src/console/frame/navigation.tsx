@@ -14,7 +14,7 @@ import { Avatar, Icon, Logo, Sign } from "../ui/icon.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { valueOf } from "../ui/field.tsx";
 import { Failure } from "../ui/parts.tsx";
-import { Count as Counter } from "../ui/tag.tsx";
+import { Count } from "../ui/tag.tsx";
 
 /** The segments of the pages about the network, which stand before those of the organization. */
 const networkPages = ["", "nodes", "map", "access", "activity"];
@@ -119,7 +119,7 @@ const Links = ({ entries }: { entries: readonly Entry[] }) => (
       <li key={href}>
         <a href={href} title={title} aria-current={isHere ? "page" : undefined}>
           <Icon name={icon} />
-          {title} {counted === undefined ? null : <Count key={counted} />}
+          {title} {counted === undefined ? null : <NeedsCount key={counted} />}
           {isDraft === true ? <span class="count soft">draft</span> : null}
         </a>
       </li>
@@ -165,22 +165,22 @@ function Me({ isHere }: { isHere: boolean }) {
   );
 }
 
-/** Wait with these requests: the page itself loads first. */
+/** The requests for the number of needs wait this long: the page itself loads first. */
 const countAfterMs = 1000;
 
-/** The number of things that need attention. Zero is not shown. */
-function Count() {
+/** The number of needs (needs/need-kinds.ts), read a moment after the page. Zero is not shown. */
+function NeedsCount() {
   const [isTime, setTime] = useState(false);
   useEffect(() => {
     const timer = setTimeout(() => setTime(true), countAfterMs);
     return () => clearTimeout(timer);
   }, []);
-  return isTime ? <Counted /> : null;
+  return isTime ? <ReadCount /> : null;
 }
 
-function Counted() {
+function ReadCount() {
   const { count, isUrgent } = useNeeds({ isCalm: true });
-  return count === 0 ? null : <Counter count={count} words="waiting for you" isSoft={!isUrgent} />;
+  return count === 0 ? null : <Count count={count} words="waiting for you" isSoft={!isUrgent} />;
 }
 
 /** Leads to Overview; with several organizations, chooses one. */

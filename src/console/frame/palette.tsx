@@ -15,6 +15,7 @@ import {
   type Organization,
 } from "../contact/me.ts";
 import type { Node } from "../../protocol/node.ts";
+import { useCut } from "../needs/use-needs.ts";
 import { stateOf } from "../nodes/states.ts";
 import type { PaletteProps, Tables } from "../pages.ts";
 import { go, pathOf } from "./router.ts";
@@ -77,9 +78,9 @@ function groupsOfPages(tables: Tables): Group[] {
   ];
 }
 
-/** Opens the page of a node. */
-function commandOf({ id, name, ip_address, ...node }: Node, slug: string): Command {
-  const [state, hint] = stateOf(node);
+/** Opens the page of a node. `cut`: see useCut. */
+function commandOf({ id, name, ip_address, ...node }: Node, slug: string, cut: number | undefined): Command {
+  const [state, hint] = stateOf({ ...node, cut });
   const path = pathOf(slug, "nodes", id);
   return { title: name, icon: "machines", sign: signOf[state], path, what: ip_address, hint };
 }
@@ -87,6 +88,7 @@ function commandOf({ id, name, ip_address, ...node }: Node, slug: string): Comma
 /** Nodes whose name, alias or address has the text, read a moment after the last key. Until then, the former results. */
 function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boolean } {
   const slug = shownOrganization.value?.slug;
+  const cut = useCut(slug ?? "");
   const [{ of, all }, setFound] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
   useEffect(() => {
     const found = (all: readonly Command[] = []) => setFound({ of: text, all });
@@ -95,7 +97,7 @@ function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boo
     const timer = setTimeout(() => {
       const path = apiPath(nodesApi.list, { slug }, { page_size: "8", search: text });
       get(path, over.signal).then(
-        (nodes) => found(nodes.map((node) => commandOf(node, slug))),
+        (nodes) => found(nodes.map((node) => commandOf(node, slug, cut))),
         (error: unknown) => {
           // The bar says that the control plane is away; pages are found without it.
           if (over.signal.aborted) return;

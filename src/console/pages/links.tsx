@@ -196,7 +196,7 @@ export function Links() {
   const [secret] = useState(location.hash.slice(1));
   const page = pageOf(secret);
   const [done, setDone] = useState<Done>();
-  // Typed once: who mistypes it could not sign in.
+  // The password is typed once: hidden, a mistake in it would be found at the sign-in only.
   const [isShown, setShown] = useState(false);
   const [typed, setTyped] = useState({ email: "", password: "", otp: "" });
   const { error, isRunning, attempt } = useAttempts();

@@ -31,6 +31,7 @@ const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
 const accessHeads = { From: 2, To: 2, State: 2, On: 2, Reason: 5, "Groups of its certificate": 3 };
 const ruleHeads = { Rule: 1, Direction: 1, On: 2, Peer: 2, Target: 2, Description: 3 };
 const flowHeads = { From: 2, On: 1, New: 1, Unanswered: 1, First: 2, Last: 2 };
+/** What the field "On" takes: "tcp/5432", "5432", "udp" or "icmp". */
 const packetText = /^(?:(tcp|udp|icmp)(?:[ /]|$))?(\d{1,5})?$/;
 
 export function PastPage() {
@@ -48,10 +49,10 @@ export function PastPage() {
   const set = (field: keyof typeof asked) => (text: string) => setAsked({ ...asked, [field]: text.trim() });
   const ms = Date.parse(asked.at);
   const [, protocol, port] = packetText.exec(asked.packet) ?? [];
-  const isOdd = asked.packet !== "" && protocol === undefined && port === undefined;
-  const isHalf = asked.to === "" && asked.from + asked.packet !== "";
+  const isPacketWrong = asked.packet !== "" && protocol === undefined && port === undefined;
+  const lacksTarget = asked.to === "" && asked.from + asked.packet !== "";
   const at = Number.isNaN(ms) ? "" : new Date(ms).toISOString();
-  const isWhole = at !== "" && !isOdd && !isHalf;
+  const isComplete = at !== "" && !isPacketWrong && !lacksTarget;
   const query = {
     at,
     ...given({
@@ -79,7 +80,7 @@ export function PastPage() {
     <Page
       title="At a moment"
       above={<a href={pathOf(slug, "access")}>Access</a>}
-      terminal={isWhole && isForTerminal ? { command, call: ["GET", path] } : undefined}
+      terminal={isComplete && isForTerminal ? { command, call: ["GET", path] } : undefined}
     >
       <div class="stackd">
         <Panel title="Who could reach what" hasRoom={true}>
@@ -95,7 +96,7 @@ export function PastPage() {
               <Text
                 label="On"
                 help="Empty: all that was permitted."
-                errors={isOdd ? ["Enter tcp/5432, 5432, udp or icmp."] : undefined}
+                errors={isPacketWrong ? ["Enter tcp/5432, 5432, udp or icmp."] : undefined}
                 value={asked.packet}
                 set={(packet) => setAsked({ ...asked, packet })}
                 control={{ maxlength: 12, placeholder: "tcp/5432", autocomplete: "off" }}
@@ -104,7 +105,9 @@ export function PastPage() {
                 label="To node"
                 help="Empty: the whole policy."
                 errors={
-                  isHalf ? ["Enter the node that was reached, or leave the others empty, too."] : undefined
+                  lacksTarget
+                    ? ["Enter the node that was reached, or leave the others empty, too."]
+                    : undefined
                 }
                 offered={namesLike(asked.to)}
                 value={asked.to}
@@ -120,7 +123,7 @@ export function PastPage() {
             </div>
             <FormFailure error={form.error} />
             <p class="group mt8">
-              <Button kind="primary" type="submit" disabled={form.isRunning || !isWhole}>
+              <Button kind="primary" type="submit" disabled={form.isRunning || !isComplete}>
                 {form.isRunning ? "Reading the audit log…" : "Look"}
               </Button>
             </p>

@@ -48,8 +48,7 @@ export function People() {
   const { data = [] } = read;
   const active = data.filter(({ state }) => state === "active");
   const invited = data.length - active.length;
-  const many = plural(active.length, "member");
-  const fact = invited === 0 ? many : `${many}, ${invited} invited`;
+  const fact = `${plural(active.length, "member")}${invited === 0 ? "" : `, ${invited} invited`}`;
   return (
     <Page
       title="Members"

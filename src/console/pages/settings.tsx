@@ -76,8 +76,9 @@ function SettingsForm({ present }: { present: Organization }) {
   const isOwner = organization.value?.role === "owner";
   const all = [...sections, ...(disabled ? [] : ["Providers"]), ...(isOwner ? ["Delete"] : [])];
   const isChanged = (field: string) => Object.hasOwn(changes, field);
-  const locksOut = changes.second_factor_required && !factors.value?.totp && factors.value?.passkeys === 0;
-  const lockedOut = (
+  const locksSelfOut =
+    changes.second_factor_required && !factors.value?.totp && factors.value?.passkeys === 0;
+  const lockoutNote = (
     <p role="status">
       <small class="limited">
         You have none, and would lock yourself out: add one on the page{" "}
@@ -116,7 +117,7 @@ function SettingsForm({ present }: { present: Organization }) {
                     key={field}
                     {...{ field, setting, present, now, error, disabled, set }}
                     frame={SettingRow}
-                    note={field === "second_factor_required" && locksOut ? lockedOut : null}
+                    note={field === "second_factor_required" && locksSelfOut ? lockoutNote : null}
                   />
                 ))}
               {title === "Organization" ? <Fixed present={present} /> : null}
@@ -140,7 +141,7 @@ function SettingsForm({ present }: { present: Organization }) {
   );
 }
 
-/** Whom the change concerns. */
+/** How many members would have to add a second factor. */
 function WithoutFactor({ slug }: { slug: string }) {
   const { data = [] } = useList(apiPath(membersApi.list, { slug }, { page_size: "1000" }));
   const active = data.filter(({ state }) => state === "active");
@@ -169,7 +170,7 @@ const Fixed = ({ present }: { present: Organization }) => (
 
 function Deletion({ present }: { present: Organization }) {
   const [isAsked, setAsked] = useState(false);
-  const many = present.node_count === 1 ? "node" : `${present.node_count} nodes`;
+  const nodeWords = present.node_count === 1 ? "node" : `${present.node_count} nodes`;
   return (
     <Panel id="delete" title="Delete" isSettings={true}>
       <FactRow
@@ -181,7 +182,7 @@ function Deletion({ present }: { present: Organization }) {
         help={
           present.node_count === 0
             ? "Its network ends. There is no way back."
-            : `Revokes its ${many} within seconds. There is no way back.`
+            : `Revokes its ${nodeWords} within seconds. There is no way back.`
         }
       >
         <Button kind="danger" onClick={() => setAsked(true)}>
@@ -191,7 +192,7 @@ function Deletion({ present }: { present: Organization }) {
       {isAsked ? (
         <Confirm
           title={`Delete ${present.slug}?`}
-          action={`Delete ${present.slug} and revoke its ${many}`}
+          action={`Delete ${present.slug} and revoke its ${nodeWords}`}
           effect="All tunnels of its nodes end within seconds. There is no way back."
           typeName={present.slug}
           run={async () => {

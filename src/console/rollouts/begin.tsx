@@ -31,7 +31,7 @@ const kinds = [
   ["settings", "Engine settings"],
 ] as const;
 
-/** Undefined: it is no JSON object. */
+/** The object that the text is as JSON; undefined if it is no JSON object. */
 function objectIn(text: string): Record<string, unknown> | undefined {
   try {
     const found: unknown = JSON.parse(text);
@@ -42,6 +42,7 @@ function objectIn(text: string): Record<string, unknown> | undefined {
 }
 
 type Typed = typeof empty;
+/** What the fields of the form share. `put`: gives what stores the text of a field. `fields`: why the API refused them. */
 type Inputs = {
   typed: Typed;
   put(field: keyof Typed): (text: string) => void;
@@ -50,6 +51,7 @@ type Inputs = {
 
 export function Begin({ path, close }: { path: string; close(): void }) {
   const slug = currentSlug.value ?? "";
+  /** The settings that are in force. */
   const present = useResource(apiPath(organizationsApi.retrieve, { slug })).data?.config_overrides;
   const { data: nodes = [] } = useNodes();
   const [kind, setKind] = useState<(typeof kinds)[number][0]>("versions");

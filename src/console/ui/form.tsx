@@ -21,7 +21,7 @@ type Attempts = Pick<Action, "error" | "isRunning"> & {
   attempt(work: () => Promise<unknown>): Promise<void>;
 };
 
-/** For several buttons in one place: the failure of the latest attempt is shown. */
+/** For several buttons in one place, of which one works at a time. `error`: of the latest attempt. */
 export function useAttempts(): Attempts {
   const [error, setError] = useState<ApiError>();
   const [isRunning, setRunning] = useState(false);
@@ -67,8 +67,9 @@ export function FormFailure({
   }, [error]);
   if (error === undefined) return null;
   const fields = Object.keys(error.fields);
-  const isShown = fields.length > 0 && fields.every((key) => shown.some((field) => isAbout(key, field)));
-  return <div ref={element}>{isShown ? null : <Failure error={error} />}</div>;
+  const isBesideFields =
+    fields.length > 0 && fields.every((key) => shown.some((field) => isAbout(key, field)));
+  return <div ref={element}>{isBesideFields ? null : <Failure error={error} />}</div>;
 }
 
 type TextProps = Omit<FieldProps, "children"> & {
@@ -91,7 +92,7 @@ export function Text({ frame: FieldFrame = Field, value, set, control = {}, ...f
 
 type ListedProps = Omit<TextProps, "control"> & { offered: readonly string[]; required?: boolean };
 
-/** A list, separated by commas, that offers what it could hold. */
+/** A field for a list, separated by commas. `offered`: what it could hold, which the browser offers. */
 export function Listed({ offered, required = false, ...field }: ListedProps): VNode {
   const list = useId();
   const { value } = field;
@@ -157,15 +158,13 @@ export function Choice<W extends string>({
   );
 }
 
+const isChecked = ({ target }: Event) => target instanceof HTMLInputElement && target.checked;
+
 type SwitchProps = Omit<TextProps, "control" | "value" | "set"> & {
   value: boolean;
   set(isOn: boolean): void;
   disabled?: boolean;
 };
-
-type CheckProps = { label: string; checked: boolean; disabled?: boolean; set(isOn: boolean): void };
-
-const isChecked = ({ target }: Event) => target instanceof HTMLInputElement && target.checked;
 
 /** A setting that is on or off. */
 export function Switch({ frame: FieldFrame = Field, value, set, disabled, ...field }: SwitchProps): VNode {
@@ -182,6 +181,8 @@ export function Switch({ frame: FieldFrame = Field, value, set, disabled, ...fie
     </FieldFrame>
   );
 }
+
+type CheckProps = { label: string; checked: boolean; disabled?: boolean; set(isOn: boolean): void };
 
 /** A check box before its label. */
 export function Check({ label, checked, disabled = false, set }: CheckProps): VNode {
