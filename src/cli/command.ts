@@ -45,6 +45,7 @@ export type Context = {
   system: System;
   settings: Settings;
   values: Values;
+  /** The words of the command line after the command's own name, without flags. */
   words: readonly string[];
   log: Log;
   output: CommandOutput;

@@ -1,4 +1,4 @@
-// Flags that several commands share.
+// Flags that several commands of a machine share: `up`, `register`, `unregister`, `sync-config`.
 
 import type { Flags } from "../values.ts";
 

@@ -8,7 +8,7 @@ import type { Joining } from "./join.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context } from "../command.ts";
 
-/** The token where nothing is registered: this machine is registered already, or only a plan is made. */
+/** Stands for the token where none is needed: this machine is registered already, or only a plan is made. */
 const notUsed = "";
 
 /** Returns the exit status: 1 if no lighthouse answers. */
@@ -35,8 +35,8 @@ export async function upByBrowser(url: string, context: Context): Promise<number
     try {
       return await joinWith({ ...joiningOf(base, confirmed, context), enrolled: { name } }, context);
     } catch (error) {
-      // A registration that finds the confirmation used up deletes it (mustDropKeys), and another confirmation helps. It stays
-      // after a conflict on this machine, such as another mode. If the name is taken, the user must choose another one.
+      // If the confirmation was used up, the registration has deleted it (mustDropKeys): ask the user again. If it is still there,
+      // another confirmation does not help: the name is taken, or this machine is registered in another mode.
       const mayBeUsedUp = error instanceof AppError && ["token_not_valid", "conflict"].includes(error.code);
       if (!mayBeUsedUp || findEnrollment(settings.configRoot, base, wanted.slug) !== undefined) throw error;
       output.say("The confirmation of this machine does not count any more, so it needs another one");
@@ -50,13 +50,13 @@ export async function upByBrowser(url: string, context: Context): Promise<number
 type Wanted = { slug: string | undefined; name: string; givenName: string | undefined };
 
 async function readWanted({ values }: Context): Promise<Wanted> {
-  const lighthouse = ["public-ip", "external-port", "no-relay"].find(
+  const lighthouseFlag = ["public-ip", "external-port", "no-relay"].find(
     (each) => values.text(each) !== undefined,
   );
-  if (lighthouse !== undefined) {
+  if (lighthouseFlag !== undefined) {
     throw new AppError(
       "usage",
-      `--${lighthouse} is for lighthouses, and a machine that joins in the browser is an ordinary node`,
+      `--${lighthouseFlag} is for lighthouses, and a machine that joins in the browser is an ordinary node`,
       { hint: `A lighthouse needs a key: \`${brand.executable} admin token create ORG --lighthouse\`.` },
     );
   }

@@ -113,7 +113,10 @@ async function readExits(configRoot: string, slug: string | undefined) {
   });
 }
 
-/** The named organization; else the only one that can be meant: for `off` it has a choice, otherwise exits. Throws if unclear. */
+/**
+ * The organization of --org-slug, else the only one of this machine, else the only one with exits (for `off`: in which an exit was
+ * chosen). Throws not_found if there is none, usage if there are several.
+ */
 async function chooseOrganization(
   { settings, values }: Context,
   { isOff }: { isOff: boolean },

@@ -41,16 +41,16 @@ export async function changeSuffix(
       permissions.writeAllowedSuffixes(directory, suffixes),
     );
   }
-  const who = chosen.join(", ");
+  const slugs = chosen.join(", ");
   if (verb === "disallow") {
     return output.result(
       { suffix, allowed: false, teams: chosen },
-      `Names of ${who} no longer end in .${suffix} here\n`,
+      `Names of ${slugs} no longer end in .${suffix} here\n`,
     );
   }
-  output.result({ suffix, allowed: true, teams: chosen }, `Names of ${who} may end in .${suffix} here\n`);
+  output.result({ suffix, allowed: true, teams: chosen }, `Names of ${slugs} may end in .${suffix} here\n`);
   output.say(`With systemd-resolved, this machine finds no other names below ${suffix} while names are on.`);
-  await sayWhatIsMissing(suffix, who, context);
+  for (const slug of chosen) await sayWhatIsMissing(suffix, slug, context);
 }
 
 /** The organization that gets the suffix, alone in the list. Throws if the machine must not answer for it. */

@@ -10,7 +10,7 @@ import { Values } from "../values.ts";
 import type { SetupRequest } from "./setup-request.ts";
 
 /**
- * The remaining work for the lighthouse. "finish": this machine is registered, and engine or services may be missing,
+ * The remaining work for the lighthouse; undefined: none. "finish": this machine is registered, and engine or services may be missing,
  * since a run can be killed after each step. "join": it is not registered, or a registration was begun; the same keys
  * continue it.
  */

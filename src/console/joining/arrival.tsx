@@ -47,10 +47,10 @@ type Use = { id: number; at: number };
 const atOnce = 200;
 
 /**
- * What the log tells of a key: its uses, the newest last, names of the nodes that came with it, and when the request `asked` was
+ * What the log tells of a key: its uses, the newest last, names of the nodes that came with it, and when the `request` was
  * approved.
  */
-function useUses(slug: string, token: Token, asked: Registration | undefined) {
+function useUses(slug: string, token: Token, request: Registration | undefined) {
   // Reads the log too, because the stream of events may be closed at this moment.
   const { events } = useLog(slug, atOnce);
   const used = events
@@ -63,7 +63,7 @@ function useUses(slug: string, token: Token, asked: Registration | undefined) {
     return typeof name === "string" ? name : `node ${id}`;
   };
   const approved = events.find(
-    ({ type, subject }) => type === "registration.approved" && subject === `registration/${asked?.id}`,
+    ({ type, subject }) => type === "registration.approved" && subject === `registration/${request?.id}`,
   );
   return { used, nameOf, approvedAt: approved && Date.parse(approved.at) };
 }
@@ -79,11 +79,11 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
   const slug = currentSlug.value ?? "";
   const isWaiting = mustWait(useApproval(slug), token.approved);
   const { data: open = [] } = useList(registrationsPath(slug));
-  const asking = open.filter(({ registration_token_id: id }) => id === token.id);
-  // The last request: an approved one leaves the list, and is still shown.
-  const asked = useRef<Registration | undefined>(undefined);
-  asked.current = asking[0] ?? asked.current;
-  const { used, nameOf, approvedAt } = useUses(slug, token, asked.current);
+  const requests = open.filter(({ registration_token_id: id }) => id === token.id);
+  // An approved request leaves the list, and is still shown.
+  const lastRequest = useRef<Registration | undefined>(undefined);
+  lastRequest.current = requests[0] ?? lastRequest.current;
+  const { used, nameOf, approvedAt } = useUses(slug, token, lastRequest.current);
   const isForOne = token.uses === 1;
   const isUsed = used.length >= token.uses;
   const onlyUse = isForOne ? used[0] : undefined;
@@ -94,10 +94,10 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
         <Step at={2} title="Pasted" state="done">
           <p class="quiet">
             Used at {atTime(used.at(-1)?.at ?? 0)}
-            {isForOne && asked.current !== undefined ? (
+            {isForOne && lastRequest.current !== undefined ? (
               <>
                 {" "}
-                from <bdi>{asked.current.seen_from}</bdi>
+                from <bdi>{lastRequest.current.seen_from}</bdi>
               </>
             ) : null}
             . The key is worth nothing now.
@@ -111,13 +111,13 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
       <Step at={3} title={name ? <>{name} is in</> : "See it arrive"} state={isUsed ? "done" : "here"}>
         {isForOne ? (
           <OneMachine
-            {...{ token, isWaiting, onlyUse, approvedAt, asked: asked.current, setJoined }}
-            isAsking={asking.length > 0}
+            {...{ token, isWaiting, onlyUse, approvedAt, request: lastRequest.current, setJoined }}
+            isAsking={requests.length > 0}
           />
         ) : (
           <>
             <ManyMachines slug={slug} uses={token.uses} used={used} nameOf={nameOf} />
-            {asking.map((each) => (
+            {requests.map((each) => (
               <ol class="live" key={each.id}>
                 <JoinRequest machine={each} />
               </ol>
@@ -162,7 +162,7 @@ type OneProps = {
   isWaiting: boolean;
   /** The use of a key that is for one machine; undefined until then. */
   onlyUse: Use | undefined;
-  asked: Registration | undefined;
+  request: Registration | undefined;
   isAsking: boolean;
   approvedAt: number | undefined;
   setJoined(joined: Joined): void;
@@ -190,7 +190,7 @@ function useArrived(slug: string, onlyUse: Use | undefined, setJoined: (joined: 
 }
 
 /** What happens to a machine from its key to its first packet. */
-function OneMachine({ token, isWaiting, onlyUse, asked, isAsking, approvedAt, setJoined }: OneProps) {
+function OneMachine({ token, isWaiting, onlyUse, request, isAsking, approvedAt, setJoined }: OneProps) {
   const slug = currentSlug.value ?? "";
   const { node, peers } = useArrived(slug, onlyUse, setJoined);
   const { data: nodes = [] } = useNodes();
@@ -203,13 +203,13 @@ function OneMachine({ token, isWaiting, onlyUse, asked, isAsking, approvedAt, se
     <div role="status">
       <ol class="live mt8">
         {keyStep()}
-        {isAsking && asked !== undefined ? <JoinRequest machine={asked} /> : null}
+        {isAsking && request !== undefined ? <JoinRequest machine={request} /> : null}
         {!isAsking && approvedAt !== undefined ? (
           <Moment sign="on" at={approvedAt}>
             Approved
           </Moment>
         ) : null}
-        {isWaiting && asked === undefined && onlyUse === undefined ? (
+        {isWaiting && request === undefined && onlyUse === undefined ? (
           <Moment>Each node waits until an administrator approves it, here.</Moment>
         ) : null}
         {certificateStep()}
@@ -219,14 +219,14 @@ function OneMachine({ token, isWaiting, onlyUse, asked, isAsking, approvedAt, se
   );
 
   function keyStep() {
-    if (asked !== undefined)
+    if (request !== undefined)
       return (
-        <Moment sign="on" at={Date.parse(asked.created_at)}>
+        <Moment sign="on" at={Date.parse(request.created_at)}>
           The key was used by{" "}
           <b>
-            <bdi>{asked.name}</bdi>
+            <bdi>{request.name}</bdi>
           </b>{" "}
-          from <bdi>{asked.seen_from}</bdi>
+          from <bdi>{request.seen_from}</bdi>
         </Moment>
       );
     if (onlyUse === undefined) return <Moment isNow={true}>Waiting for the machine.</Moment>;
@@ -241,7 +241,7 @@ function OneMachine({ token, isWaiting, onlyUse, asked, isAsking, approvedAt, se
     const end = node?.certificate?.not_after;
     if (onlyUse === undefined || node === undefined || end === undefined)
       return (
-        <Moment isNow={onlyUse !== undefined || (asked !== undefined && !isAsking)}>
+        <Moment isNow={onlyUse !== undefined || (request !== undefined && !isAsking)}>
           It gets its certificate and address
         </Moment>
       );

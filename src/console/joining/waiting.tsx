@@ -46,7 +46,6 @@ export function Waiting() {
   const picked = shown.filter(({ id }) => selected.has(id));
   // Without a selection, the buttons answer all that are shown.
   const chosen = picked.length === 0 ? shown : picked;
-  const isNone = chosen.length === 0;
   return (
     <>
       <div class="one-line">
@@ -61,23 +60,7 @@ export function Waiting() {
         </p>
         <span class="group tight">
           {all.length < 2 ? null : (
-            <>
-              <Button
-                isSmall={true}
-                disabled={isNone}
-                onClick={() => setTogether({ verb: "refuse", machines: chosen })}
-              >
-                Refuse {plural(chosen.length, "node")}
-              </Button>
-              <Button
-                kind="tint"
-                isSmall={true}
-                disabled={isNone}
-                onClick={() => setTogether({ verb: "approve", machines: chosen })}
-              >
-                Approve {plural(chosen.length, "node")}
-              </Button>
-            </>
+            <AnswerButtons count={chosen.length} give={(verb) => setTogether({ verb, machines: chosen })} />
           )}
           {all.length === 0 || isNarrow.value ? null : (
             <Export
@@ -120,6 +103,18 @@ export function Waiting() {
     </>
   );
 }
+
+/** The buttons that answer several machines at once. */
+const AnswerButtons = ({ count, give }: { count: number; give(verb: Verb): void }) => (
+  <>
+    <Button isSmall={true} disabled={count === 0} onClick={() => give("refuse")}>
+      Refuse {plural(count, "node")}
+    </Button>
+    <Button kind="tint" isSmall={true} disabled={count === 0} onClick={() => give("approve")}>
+      Approve {plural(count, "node")}
+    </Button>
+  </>
+);
 
 /** The setting that decides which nodes wait. */
 function WhichWait({ slug }: { slug: string }) {

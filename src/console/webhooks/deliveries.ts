@@ -29,7 +29,14 @@ export const isUnderWay = ({ state, message, next_attempt_at }: Delivery, now: n
 export type Known = { items: readonly Delivery[]; isAll: boolean };
 
 /** Adds the newest deliveries, or those that were read before a known id. `isEnd`: nothing is older than what was found. */
-export function withFound(known: Known, found: readonly Delivery[], isEnd: boolean, before?: number): Known {
+export function withFound(
+  known: Known,
+  {
+    found,
+    isEnd = false,
+    before,
+  }: { found: readonly Delivery[]; isEnd?: boolean; before?: number | undefined },
+): Known {
   const seam = before ?? found.at(-1)?.id;
   // More are new than one request reads, so some between were not read: the page begins anew. An answer to an earlier
   // request for older ones no longer fits.

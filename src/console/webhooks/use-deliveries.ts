@@ -53,7 +53,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   const pathBefore = (id = behindAll) =>
     apiPath(webhooksApi.deliveries, params, { before: `${id}`, limit: `${readAtOnce}` });
   const join = (found: readonly Delivery[], before?: number) =>
-    setKnown((now) => withFound(now, found, found.length < readAtOnce, before));
+    setKnown((now) => withFound(now, { found, isEnd: found.length < readAtOnce, before }));
   const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
   const { data, error } = useResource(pathBefore(), { isCalm: true });
   useEffect(() => data && join(data), [data]);
@@ -75,7 +75,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   }, [items]);
   const again = async (delivery: Delivery) => {
     const sent = await call(webhooksApi.sendAgain, { ...params, delivery: delivery.id }, {});
-    setKnown((now) => withFound(now, [{ ...delivery, ...sent }], false, delivery.id));
+    setKnown((now) => withFound(now, { found: [{ ...delivery, ...sent }], before: delivery.id }));
   };
   return { ...known, path, error, older, again };
 }

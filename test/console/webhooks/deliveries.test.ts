@@ -76,29 +76,29 @@ const some = (newest: number, oldest: number, more: Partial<Delivery> = {}) =>
 const idsOf = ({ items }: { items: readonly Delivery[] }) => items.map(({ id }) => id);
 
 test("older deliveries stay when the newest are read again, each with its latest state", () => {
-  const first = withFound({ items: [], isAll: false }, some(9, 7), false);
-  const second = withFound(first, some(6, 4), false, 7);
+  const first = withFound({ items: [], isAll: false }, { found: some(9, 7) });
+  const second = withFound(first, { found: some(6, 4), before: 7 });
   expect(idsOf(second)).toEqual([9, 8, 7, 6, 5, 4]);
-  const third = withFound(second, some(10, 8, { state: "delivered" }), false);
+  const third = withFound(second, { found: some(10, 8, { state: "delivered" }) });
   expect(idsOf(third)).toEqual([10, 9, 8, 7, 6, 5, 4]);
   expect(third.items.map(({ state }) => state)).toEqual([
     ...Array.from({ length: 3 }, () => "delivered" as const),
     ...Array.from({ length: 4 }, () => "waiting" as const),
   ]);
   expect(third.isAll).toBe(false);
-  expect(withFound(third, [], true, 4)).toMatchObject({ isAll: true });
+  expect(withFound(third, { found: [], isEnd: true, before: 4 })).toMatchObject({ isAll: true });
   // One that was sent again.
-  const again = withFound(third, [delivery(5, { state: "failed" })], false, 5);
+  const again = withFound(third, { found: [delivery(5, { state: "failed" })], before: 5 });
   expect(again.items.filter(({ state }) => state === "failed").map(({ id }) => id)).toEqual([5]);
 });
 
 test("a page begins anew when more deliveries came than one reading has, so that none is missing between", () => {
-  const known = withFound({ items: [], isAll: false }, some(3, 1), true);
+  const known = withFound({ items: [], isAll: false }, { found: some(3, 1), isEnd: true });
   expect(known.isAll).toBe(true);
-  const anew = withFound(known, some(9, 7), false);
+  const anew = withFound(known, { found: some(9, 7) });
   expect([idsOf(anew), anew.isAll]).toEqual([[9, 8, 7], false]);
   // The answer to what was asked before.
-  expect(withFound(anew, some(2, 1), true, 3)).toBe(anew);
+  expect(withFound(anew, { found: some(2, 1), isEnd: true, before: 3 })).toBe(anew);
 });
 
 test("a delivery is under way until its first answer, after it was asked for, and shortly before an attempt", () => {

@@ -70,7 +70,7 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   return report.doubts.length > 0 || isRefused ? 1 : 0;
 }
 
-const byHand = "A change that somebody made by hand in the database counts as any other.";
+const byHandNote = "A change that somebody made by hand in the database counts as any other.";
 
 function textOf({ at, policy, access, refused, did, rules, asked }: PastReport): string {
   if (policy !== null) return policy;
@@ -85,20 +85,20 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
     ({ id, direction, protocol, ports, peer, target, description }) =>
       `  rule ${id}: ${direction} ${protocol}/${ports}, peer ${peer}, target ${target}${description === "" ? "" : ` (${description})`}`,
   );
-  const count =
+  const countLine =
     asked.from === null
       ? [`${countOf(access.length, "node")} could reach ${asked.to}, ${refused} could not.`]
       : [];
-  return `${[`At ${at}:`, ...lines, ...ruleLines, ...flowLines(did, asked), ...count, byHand].join("\n")}\n`;
+  return `${[`At ${at}:`, ...lines, ...ruleLines, ...flowLines(did, asked), ...countLine, byHandNote].join("\n")}\n`;
 }
 
-/** Who did reach the node on that day, as its own machine reported. */
+/** Lines about who did reach the node on that day, as its own machine reported: `did` is null without a report. */
 function flowLines(did: PastReport["did"], { from, to }: PastReport["asked"]): string[] {
   if (did === null)
     return [`  Who did reach it on that day is not known: ${to} reported no flows of that day.`];
   if (did.length === 0) {
-    const nobody = from === null ? "Nobody reached" : `${from} did not reach`;
-    return [`  ${nobody} ${to} on that day, as ${to} reported.`];
+    const subject = from === null ? "Nobody reached" : `${from} did not reach`;
+    return [`  ${subject} ${to} on that day, as ${to} reported.`];
   }
   return did.map(
     ({ from: sender, address, protocol, port, flows, answered, first_at: first, last_at: last }) => {
