@@ -11,6 +11,7 @@ export type RuleSide = { as: "peer" | "target"; side: SealedRule["peer"]; owner?
 /** What a party is in a state. `isClosed`: it has tunnels with sealed nodes alone. `mayBe`: it may be this side of a rule. */
 export type Standing = { isSealed: boolean; isClosed: boolean; mayBe(side: RuleSide): boolean };
 
+/** The standing of a party that is not there, or of one that is not sealed, without its sides. */
 const nowhere: Standing = { isSealed: false, isClosed: false, mayBe: () => false };
 
 /** `state`: undefined before the first seal, where no party is. */
@@ -26,6 +27,7 @@ export function standingsIn(state: SealedState | undefined): (party: Party) => S
   return (party) => {
     if (party.kind === "anyone") return anyone;
     const node = "name" in party ? nodes.get(party.name) : undefined;
+    // In this state the node does not route the network.
     if (party.kind === "behind" && node?.routes.includes(party.network) !== true) return nowhere;
     const identity = node?.identity;
     if (node === undefined || identity === undefined)

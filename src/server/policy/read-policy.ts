@@ -81,36 +81,51 @@ const partSize = 50;
  * validation_failed.
  */
 function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<unknown, PolicyFile> {
-  const found: Fault[] = [];
+  const faults: Fault[] = [];
   const file = new Map<string, unknown>();
   for (const [key, content] of Object.entries(value)) {
-    // Undefined for a key that a policy has not: the schema says so.
-    const limit = Object.entries(listLimits).find(([name]) => name === key)?.[1];
-    const size = limit === undefined ? 1 : sizeOf(content);
-    if (limit !== undefined && size > limit) {
-      found.push({
-        ...placeOf(key),
-        message: `${key}: Expected at most ${limit} entries, and there are ${size}.`,
-      });
-      continue;
-    }
-    const outputs: unknown[] = [];
-    // Once for an empty list, too.
-    for (let first = 0; first === 0 || first < size; first += partSize) {
-      const part = limit === undefined ? null : partOf(content, first);
-      // Creating many issues takes long, so only the first one of a long part is reported.
-      const abortEarly = JSON.stringify(part).length > maxPartText;
-      const result = v.safeParse(PolicyFile, Object.fromEntries([[key, part]]), { abortEarly });
-      yield;
-      for (const issue of result.issues ?? []) found.push(faultOf(issue, first, placeOf));
-      if (found.length >= maxFaults) throw faulty(found.slice(0, maxFaults));
-      if (result.success) outputs.push(...Object.values(result.output));
-    }
-    file.set(key, Array.isArray(content) ? outputs.flat() : Object.assign({}, ...outputs));
+    const fault = keyFaultOf(key, content);
+    if (fault === undefined) file.set(key, yield* validateEntries(key, content, { placeOf, faults }));
+    else faults.push({ ...placeOf(key), message: `${key}: ${fault}` });
+    if (faults.length >= maxFaults) throw faulty(faults.slice(0, maxFaults));
   }
-  if (found.length > 0) throw faulty(found);
+  if (faults.length > 0) throw faulty(faults);
   // The schema has seen each part.
   return Object.fromEntries(file) as PolicyFile;
+}
+
+/** Why the list or map below a top-level key is refused without a look at its entries; undefined: it is not. */
+function keyFaultOf(key: string, content: unknown): string | undefined {
+  if (key === "users") return "Users are not supported yet.";
+  const limit = Object.entries(listLimits).find(([name]) => name === key)?.[1];
+  if (limit === undefined) return "This key is unknown.";
+  const size = sizeOf(content);
+  return size > limit ? `Expected at most ${limit} entries, and there are ${size}.` : undefined;
+}
+
+type Validation = { placeOf: ParsedPolicy["placeOf"]; faults: Fault[] };
+
+/** The entries as the schema returns them. Adds what is wrong to `faults`, and stops once these are enough. */
+function* validateEntries(
+  key: string,
+  content: unknown,
+  { placeOf, faults }: Validation,
+): Generator<unknown, unknown> {
+  const outputs: unknown[] = [];
+  const size = sizeOf(content);
+  let first = 0;
+  // An empty list is one part, too.
+  do {
+    const part = partOf(content, first);
+    // Creating many issues takes long, so only the first one of a long part is reported.
+    const abortEarly = JSON.stringify(part).length > maxPartText;
+    const result = v.safeParse(PolicyFile, Object.fromEntries([[key, part]]), { abortEarly });
+    yield;
+    for (const issue of result.issues ?? []) faults.push(faultOf(issue, first, placeOf));
+    if (result.success) outputs.push(...Object.values(result.output));
+    first += partSize;
+  } while (first < size && faults.length < maxFaults);
+  return Array.isArray(content) ? outputs.flat() : Object.assign({}, ...outputs);
 }
 
 /** Characters of a long part. */
@@ -135,11 +150,10 @@ function faultOf(issue: v.BaseIssue<unknown>, first: number, placeOf: ParsedPoli
     at === 1 && typeof key === "number" ? first + key : key,
   );
   const path = keys.join(".");
-  return { ...placeOf(path), message: `${path === "" ? "" : `${path}: `}${sentenceOf(issue, path)}` };
+  return { ...placeOf(path), message: `${path === "" ? "" : `${path}: `}${sentenceOf(issue)}` };
 }
 
-function sentenceOf(issue: v.BaseIssue<unknown>, path: string): string {
-  if (path === "users") return "Users are not supported yet.";
+function sentenceOf(issue: v.BaseIssue<unknown>): string {
   if (issue.kind === "validation" || issue.type === "union") return issue.message;
   if (issue.expected === "never") return "This key is unknown.";
   if (issue.received === "undefined") return "This key is required.";
@@ -161,6 +175,7 @@ const words = new Map([
   ["custom", "keys with values"],
 ]);
 
+/** The error about these faults: the first sentence in its message, and all in `errors`. */
 export function faulty(faults: readonly Fault[]): AppError {
   const sorted = faults.toSorted((a, b) => a.line - b.line || a.column - b.column);
   const sentences = sorted.map(({ line, column, message }) => `Line ${line}, column ${column}: ${message}`);
