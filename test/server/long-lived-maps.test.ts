@@ -64,7 +64,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "policy-files/render.ts": { names: "part", emails: "part" },
   "policy-files/rollback.ts": { refusals: "program" },
   "policy/yaml-weights.ts": { blanks: "program" },
-  "policy/yaml-document.ts": { "#known": "part", offsets: "part" },
+  "policy/yaml-document.ts": { "#known": "part", "#entryMarks": "part", offsets: "part" },
   "policy/read-policy.ts": { words: "program" },
   "policy/node-classes.ts": { nodes: "part", numbers: "part" },
   "policy/policy-tests.ts": { compared: "part" },

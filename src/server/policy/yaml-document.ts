@@ -81,31 +81,42 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
     }
     if (!blanks.has(token.type)) tokens.push(token);
   };
-  let count = 0;
-  /** How often each of `entryMarks` came. */
-  const marks = new Map(entryMarks.map((mark) => [mark, 0]));
-  let blanksInARow = 0;
+  const counts = new LexemeCounts();
   for (const lexeme of new Lexer().lex(text)) {
     for (const token of parser.next(lexeme)) take(token);
     if (parser.stack.length > maxDepth) reading.addFault(parser.offset, "This is nested too deep.");
-    blanksInARow = /^[\s#]/.test(lexeme) ? blanksInARow + 1 : 0;
-    if (blanksInARow > maxBlanks)
-      reading.addFault(parser.offset, "Too many blank lines and comments in a row.");
-    const marked = marks.get(lexeme);
-    if (marked !== undefined) {
-      marks.set(lexeme, marked + 1);
-      if (marked >= maxEntries) reading.addFault(parser.offset, tooManyEntries(maxEntries));
-    }
+    const excess = counts.add(lexeme);
+    if (excess !== undefined) reading.addFault(parser.offset, excess);
     if (reading.faults.length > 0) return tokens;
-    if (++count % 50 === 0) yield;
+    if (counts.all % 50 === 0) yield;
   }
   for (const token of parser.end()) take(token);
   yield;
   return tokens;
 }
 
-/** An entry has at most one of each of these. A text with more of one than entries are allowed is refused before its end is parsed. */
-const entryMarks = ["-", ",", ":"];
+/** Counts lexemes, so that a text that is too large is refused before its end is parsed. */
+class LexemeCounts {
+  all = 0;
+  #blanksInARow = 0;
+  /** An entry has at most one of each of these. */
+  readonly #entryMarks = new Map([
+    ["-", 0],
+    [",", 0],
+    [":", 0],
+  ]);
+
+  /** Returns what is too much, as a sentence. */
+  add(lexeme: string): string | undefined {
+    this.all++;
+    this.#blanksInARow = /^[\s#]/.test(lexeme) ? this.#blanksInARow + 1 : 0;
+    if (this.#blanksInARow > maxBlanks) return "Too many blank lines and comments in a row.";
+    const count = this.#entryMarks.get(lexeme);
+    if (count === undefined) return undefined;
+    this.#entryMarks.set(lexeme, count + 1);
+    return count >= maxEntries ? tooManyEntries(maxEntries) : undefined;
+  }
+}
 
 function positionOf(lines: LineCounter, offset: number): { line: number; column: number } {
   const { line, col } = lines.linePos(offset);
