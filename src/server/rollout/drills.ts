@@ -63,14 +63,17 @@ export function makeLiveDrills(
     const rows = await queryAll(db, drills, sql, [system.now()]);
     running = new Map(rows.map((row) => [row.orgId, row]));
   };
+  let loaded = load();
   db.listen("drill", (payload) => {
+    // One reading after the other: an earlier one must not replace what a later one has found.
+    loaded = loaded.catch(() => undefined).then(load);
     // If the database cannot be read, nodes get no order, and the drill ends without them.
-    void load().then(
+    void loaded.then(
       () => changes.wakeOrganization(Number(payload)),
       () => undefined,
     );
   });
-  void load().catch(() => undefined);
+  void loaded.catch(() => undefined);
   return {
     orderFor(orgId, nodeId, taken) {
       const row = running.get(orgId);

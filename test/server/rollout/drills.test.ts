@@ -7,7 +7,7 @@ import type { Organization } from "../../../src/api/organizations.ts";
 import { CheckinAnswer } from "../../../src/protocol/checkin.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { listDrills, mergeLosses } from "../../../src/server/rollout/drill-report.ts";
-import { createDrill, openDrills } from "../../../src/server/rollout/drills.ts";
+import { createDrill, makeLiveDrills, openDrills } from "../../../src/server/rollout/drills.ts";
 import { codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { until } from "../../support/until.ts";
@@ -223,6 +223,38 @@ describe("a drill", () => {
     const longest = { kind: "lighthouse-away" as const, nodes: [], for_s: 600 };
     expect((await createDrill(services, acme, longest, operator)).for_s).toBe(600);
   });
+});
+
+test("a reading of drills that is answered late does not replace what a later one has found", async () => {
+  const wakes: ((payload: string) => void)[] = [];
+  /** The readings that have their rows, and are not answered yet. */
+  const held: (() => void)[] = [];
+  const slow: typeof server.db = Object.assign(Object.create(server.db), {
+    listen: (_: string, wake: (payload: string) => void) => wakes.push(wake),
+    async all(...query: Parameters<typeof server.db.all>) {
+      const rows = await server.db.all(...query);
+      await new Promise<void>((resolve) => held.push(resolve));
+      return rows;
+    },
+  });
+  const { system } = server.app.services;
+  const live = makeLiveDrills({ db: slow, system }, { wakeOrganization: () => undefined });
+  const release = async () => {
+    await until(() => held.length > 0);
+    // The latest first.
+    for (; held.length > 0; await Bun.sleep(20)) held.pop()?.();
+  };
+  const changed = () => wakes.forEach((wake) => wake(String(acme.id)));
+  await release();
+  const { id } = await begin();
+  const order = (await checkin(hub))?.order;
+  changed();
+  await until(() => held.length > 0);
+  await server.send("POST", `${path}${id}/abort/`, { token: owner });
+  changed();
+  await Bun.sleep(50);
+  await release();
+  expect(live.orderFor(acme.id, hub.id, order)).toMatchObject({ ends_in_ms: 0 });
 });
 
 test("two losses of a pair stay two; what both ends saw of one is its whole time", () => {
