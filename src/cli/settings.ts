@@ -2,7 +2,7 @@
 
 import { defaultPlaces } from "../brand.ts";
 import type { LogOptions } from "../base/log.ts";
-import { pinnedEngine } from "../engine/pinned-engine.ts";
+import { readPinnedEngine } from "../engine/pinned-engine.ts";
 import { takesEscapes, type System } from "../base/system.ts";
 import type { Flags, Values } from "./values.ts";
 
@@ -97,7 +97,7 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
   const places = defaultPlaces(system.platform, system.env);
   const { env } = system;
   const configRoot = values.text("config-root");
-  const engine = once(() => values.text("overlay-binary") ?? pinnedEngine());
+  const engine = once(() => values.text("overlay-binary") ?? readPinnedEngine());
   return {
     verbose: values.on("verbose"),
     logFile: values.text("log-file"),

@@ -8,7 +8,7 @@ import { programWord } from "../platform/systemd/unit-file.ts";
 const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
 
 /** The --overlay-binary of the installed units; undefined if they name none, or on a machine without systemd. */
-export function pinnedEngine(directory = "/etc/systemd/system"): string | undefined {
+export function readPinnedEngine(directory = "/etc/systemd/system"): string | undefined {
   for (const name of units) {
     try {
       const found = flagIn(readText(`${directory}/${name}`), "overlay-binary");
@@ -21,7 +21,7 @@ export function pinnedEngine(directory = "/etc/systemd/system"): string | undefi
 }
 
 /** Whether the installed unit of the engines starts this program. The unit of /etc stands above a package's. */
-export function startedByUnits(
+export function isStartedByUnits(
   path: string,
   directories: readonly string[] = ["/etc/systemd/system", "/usr/lib/systemd/system"],
 ): boolean {

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { pinnedEngine } from "../../src/engine/pinned-engine.ts";
+import { readPinnedEngine } from "../../src/engine/pinned-engine.ts";
 import { withEngine, type UnitPlaces } from "../../src/platform/systemd/units.ts";
 import { systemdUnits } from "../../src/platform/systemd/installation.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -21,13 +21,13 @@ const places = (overlayBinary: string): UnitPlaces => ({
 test("services name another engine than the default one, in both modes, with any path", () => {
   using directory = temporaryDirectory();
   const units = join(directory.path, "units");
-  expect(pinnedEngine(units)).toBeUndefined();
+  expect(readPinnedEngine(units)).toBeUndefined();
   for (const mode of ["server", "desktop"] as const) {
     for (const path of ["/usr/local/bin/overlay", "/opt/nebula", "/opt/my engine/100%/$neb"]) {
       mkdirSync(units);
       for (const [name, text] of systemdUnits([{ slug: "acme", mode }], places(path)).files)
         writeFileSync(join(units, name), text);
-      expect(pinnedEngine(units)).toBe(path === "/usr/local/bin/overlay" ? undefined : path);
+      expect(readPinnedEngine(units)).toBe(path === "/usr/local/bin/overlay" ? undefined : path);
       rmSync(units, { recursive: true });
     }
   }

@@ -3,7 +3,7 @@
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { startedByUnits } from "../../engine/pinned-engine.ts";
+import { isStartedByUnits } from "../../engine/pinned-engine.ts";
 import type { System } from "../../base/system.ts";
 
 /** `overlayBinary`: the configured path, or the default one if it was not given. */
@@ -27,7 +27,7 @@ export function findEngine(
     const real = realpathSync(settings.overlayBinary);
     return { path: settings.overlayBinary, source: packaged.includes(real) ? "package" : "installed" };
   }
-  if (settings.overlayBinaryGiven || startedByUnits(settings.overlayBinary)) return undefined;
+  if (settings.overlayBinaryGiven || isStartedByUnits(settings.overlayBinary)) return undefined;
   const path = packaged.find(isRootsAlone);
   return path === undefined ? undefined : { path, source: "package" };
 }

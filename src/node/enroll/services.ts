@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { defaultPlaces } from "../../brand.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import { pinnedEngine } from "../../engine/pinned-engine.ts";
+import { readPinnedEngine } from "../../engine/pinned-engine.ts";
 import type { Change } from "../../platform/apply.ts";
 import { requireOwnUnits, requireRootForServices, requireRootForUnits } from "../../platform/config-root.ts";
 import {
@@ -83,7 +83,7 @@ export function planUnitEngine(
   const path = join(unitDirectory, templateUnit);
   const packaged = join(packagedUnitDirectory, templateUnit);
   const text = hasSystemd(system) ? (readUnit(path) ?? readUnit(packaged)) : undefined;
-  if (text === undefined || settings.overlayBinary !== (pinnedEngine() ?? usual.overlayBinary)) return [];
+  if (text === undefined || settings.overlayBinary !== (readPinnedEngine() ?? usual.overlayBinary)) return [];
   const content = withEngine(text, [settings.overlayBinary, ...usual.packagedEngines], engine);
   if (content === text) return [];
   refuseUnsafe(engine, "overlayBinary", system);

@@ -3,6 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
+import { brand } from "../../brand.ts";
 import { sealedRenewalDays, type Sealable } from "../../api/certificates/seals.ts";
 import { can } from "../../engine/features.ts";
 import { encodePem } from "../../pki/bundle.ts";
@@ -88,7 +89,7 @@ export function composeSealedState(
   const missing = choices.offline.find((print) => !state.authorities.includes(print));
   if (missing !== undefined)
     throw new AppError("conflict", `The control plane does not hand out the offline CA ${missing}`, {
-      hint: "Send its certificate first: `agent admin seal ca ORG FILE`.",
+      hint: `Send its certificate first: \`${brand.executable} admin seal ca ORG FILE\`.`,
     });
   const revoked = revokedIn(nodes, state.sealing?.revoked ?? [], issued, nowMs);
   return {

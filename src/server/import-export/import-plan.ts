@@ -40,9 +40,10 @@ export type ImportPlan = {
   notes: string[];
 };
 
-type Given = {
-  /** The public keys of the CA keys in the directory. */
-  signing: readonly Uint8Array[];
+type Surroundings = {
+  /** The public halves of the CA keys in the directory. */
+  publicKeys: readonly Uint8Array[];
+  /** Seconds since 1970. */
   nowS: number;
   /** Instead of the network of the certificates. */
   network: string | undefined;
@@ -52,7 +53,7 @@ type Given = {
 
 export function planImport(
   found: HandMade,
-  { signing, nowS, network: given, controlPlane }: Given,
+  { publicKeys, nowS, network: givenNetwork, controlPlane }: Surroundings,
 ): ImportPlan {
   const notes = [...found.notes, ...found.configs.notes];
   /** Why certificates are not used. Notes in the end; until then, part of the errors about what is missing. */
@@ -60,10 +61,10 @@ export function planImport(
   const trusted = withoutCopies(found.cas)
     .filter((ca) => isUsableCa(ca, nowS, refused))
     .map(({ value }) => value);
-  const ca = signingCa(trusted, signing, refused);
-  const files = withoutCopies(found.hosts).filter((host) => isLive(host, trusted, nowS, refused));
-  const live = files.map(({ value }) => value);
-  const network = given ?? commonNetwork(live, 4);
+  const ca = signingCa(trusted, publicKeys, refused);
+  const liveFiles = withoutCopies(found.hosts).filter((host) => isLive(host, trusted, nowS, refused));
+  const live = liveFiles.map(({ value }) => value);
+  const network = givenNetwork ?? commonNetwork(live, 4);
   // With `--network`, a CA may come alone. Hosts of which none can be a node mean that something is wrong.
   if (network === undefined || (live.length === 0 && found.hosts.length > 0)) throw noNetwork(live, refused);
   notes.push(...refused);
@@ -71,11 +72,12 @@ export function planImport(
   requireRoom(network, network6);
   const { blocklist } = found.configs;
   requireShort(blocklist);
-  const hosts = planHosts(files, { network, network6 }, blocklist, notes);
+  const hosts = planHosts(liveFiles, { network, network6 }, blocklist, notes);
   const certificateVersion = versionOf(hosts);
   requireFreeAddresses(hosts, { network, network6, certificateVersion });
   assignRoles(hosts, found, { network, network6, certificateVersion, controlPlane }, notes);
   for (const host of hosts) {
+    // Both throw for what the API would not accept.
     requestOf(host);
     checkPublicAddress({ network, network6 }, host.publicIp);
   }
@@ -148,6 +150,7 @@ function withoutCopies(certificates: readonly FromFile<NebulaCertificate>[]): Fr
   return [...new Map(certificates.map((each) => [fingerprint(each.value), each])).values()];
 }
 
+/** Whether the CA can be trusted now. If not, notes why. */
 function isUsableCa(
   { file, value: ca }: FromFile<NebulaCertificate>,
   nowS: number,
@@ -172,11 +175,11 @@ function whyUnusable(ca: NebulaCertificate, nowS: number): string | undefined {
 /** The CA whose key is in the directory. Of several, the one that expires last. */
 function signingCa(
   cas: readonly NebulaCertificate[],
-  signing: readonly Uint8Array[],
+  publicKeys: readonly Uint8Array[],
   refused: readonly string[],
 ): NebulaCertificate {
   const own = cas
-    .filter((ca) => signing.some((key) => Buffer.compare(key, ca.publicKey) === 0))
+    .filter((ca) => publicKeys.some((key) => Buffer.compare(key, ca.publicKey) === 0))
     .sort((a, b) => b.notAfter - a.notAfter);
   if (own[0] === undefined) {
     throw new AppError(
@@ -191,6 +194,7 @@ function signingCa(
   return own[0];
 }
 
+/** Whether engines accept the certificate now. If not, notes why. Throws for one that they accept, but that no node can have. */
 function isLive(
   { file, value: host }: FromFile<NebulaCertificate>,
   cas: readonly NebulaCertificate[],
@@ -259,6 +263,7 @@ function noteLimits(ca: NebulaCertificate, networks: readonly string[], notes: s
     );
 }
 
+/** The organization's certificate version: the versions that the hosts have. */
 function versionOf(hosts: readonly PlannedHost[]): ImportPlan["certificateVersion"] {
   const versions = new Set(hosts.flatMap(({ current }) => current.map(({ version }) => version)));
   if (!versions.has(2)) return 1;

@@ -58,7 +58,7 @@ export async function importNetwork(
   const found = readHandMade(directory);
   const keys = await openKeys(found, options.passphrase);
   const plan = planImport(found, {
-    signing: keys.map(({ raw }) => raw),
+    publicKeys: keys.map(({ publicKey }) => publicKey),
     nowS: Math.floor(system.now() / 1000),
     network:
       options.network === undefined
@@ -66,7 +66,7 @@ export async function importNetwork(
         : parse(OrganizationRequest, { slug, network: options.network }).network,
     controlPlane: (await readObstacles(store.db, noOrganization)).controlPlane,
   });
-  const key = keys.find(({ raw }) => Buffer.compare(raw, plan.ca.publicKey) === 0);
+  const key = keys.find(({ publicKey }) => Buffer.compare(publicKey, plan.ca.publicKey) === 0);
   const { network, network6, certificateVersion } = plan;
   const request = parse(OrganizationRequest, { slug, network, network6: network6 ?? undefined });
   const owner = options.owner === undefined ? undefined : await findOwner(store.db, options.owner);
@@ -82,7 +82,8 @@ export async function importNetwork(
   return { organization, plan };
 }
 
-type OpenKey = { raw: Uint8Array; pem: string };
+/** A CA key that was decrypted. `pem`: the private key, plain. */
+type OpenKey = { publicKey: Uint8Array; pem: string };
 
 /** Each key once: to open an encrypted one takes seconds. Throws for a key that cannot be read, with its file. */
 async function openKeys({ caKeys }: HandMade, passphrase: () => Promise<string>): Promise<OpenKey[]> {
@@ -93,7 +94,7 @@ async function openKeys({ caKeys }: HandMade, passphrase: () => Promise<string>)
     const key = await readCaKey(value, given).catch((error: unknown) => {
       throw withFile(file, error, different.size > 1);
     });
-    open.push({ raw: rawPublicKey(key.privateKey), pem: formatCaKey(key) });
+    open.push({ publicKey: rawPublicKey(key.privateKey), pem: formatCaKey(key) });
   }
   return open;
 }

@@ -3,6 +3,7 @@
 // without a restart. The first IPv6 address needs one: rolling-update.ts issues it to one node after the other.
 
 import { AppError } from "../../base/errors.ts";
+import { brand } from "../../brand.ts";
 import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
 import { demandedIn } from "../certificates/demanded-ca.ts";
 import { isNarrower, narrowNetwork6 } from "../organizations/networks.ts";
@@ -60,7 +61,7 @@ async function checkMigration(
 async function refuseUnderSeal(reader: Reader, orgId: number): Promise<void> {
   if (demandedIn(await readSeals(reader, orgId)) === undefined) return;
   throw new AppError("conflict", "Nodes of an organization with an IPv6 network cannot enforce its seal.", {
-    hint: "To add one nevertheless, end the enforcement for ever: `agent admin seal sign --observe`. To keep it, create another organization.",
+    hint: `To add one nevertheless, end the enforcement for ever: \`${brand.executable} admin seal sign --observe\`. To keep it, create another organization.`,
   });
 }
 
@@ -125,7 +126,7 @@ function refuseOldEngines(
     "conflict",
     `Certificates of version 2 need the engine 1.10 or later: ${namesOf(old)}.`,
     {
-      hint: "Update these nodes with `agent overlay update`, or delete them, and try again.",
+      hint: `Update these nodes with \`${brand.executable} overlay update\`, or delete them, and try again.`,
     },
   );
 }
