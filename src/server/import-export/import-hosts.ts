@@ -68,6 +68,7 @@ export function planHosts(
   notes: string[],
 ): PlannedHost[] {
   refuseHiddenGroups(live, blocklist);
+  // "": without an address in the network.
   const byAddress = Map.groupBy(live, ({ value }) => addressIn(value, networks.network, 4) ?? "");
   for (const host of byAddress.get("") ?? []) refuseWithoutIpv4(host, networks, notes);
   byAddress.delete("");

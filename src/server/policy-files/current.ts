@@ -7,7 +7,7 @@ import { storedTests } from "../policy/edit-policy.ts";
 import { stateStamp } from "../policy/state-stamp.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import {
-  readCarriers,
+  readProviderUsers,
   readGroupUsers,
   readProviderGroups,
   readProviders,
@@ -60,7 +60,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       providers,
       providerGroups,
       words: providerWords(providers, providerGroups),
-      carriers: await readCarriers(reader, orgId, providerGroups),
+      providerUsers: await readProviderUsers(reader, orgId, providerGroups),
       isGivenElsewhere: (node, group) => isFromToken(node, group) || isFromProvider(node, group),
     };
     await nextRound();

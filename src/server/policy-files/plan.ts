@@ -3,7 +3,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import { inSlices } from "../http/heavy-work.ts";
-import { readCarriers } from "../policy/group-users.ts";
+import { readProviderUsers } from "../policy/group-users.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import { parsePolicy } from "../policy/read-policy.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
@@ -61,12 +61,15 @@ async function withDesired(
   { providerGroups }: Desired,
   { mayName }: Rights,
 ): Promise<Snapshot> {
-  const added = providerGroups.filter(({ people }) => !current.carriers.has(people));
+  const added = providerGroups.filter(({ people }) => !current.providerUsers.has(people));
   if (added.length === 0) return current;
   if (!mayName) throw onlyAdministrators(added.map(({ name }) => name));
   const all = [...current.providerGroups, ...added];
-  const carriers = new Map([...current.carriers, ...(await readCarriers(reader, orgId, added))]);
-  return { ...current, carriers, words: providerWords(current.providers, all) };
+  const providerUsers = new Map([
+    ...current.providerUsers,
+    ...(await readProviderUsers(reader, orgId, added)),
+  ]);
+  return { ...current, providerUsers, words: providerWords(current.providers, all) };
 }
 
 /** A plan names the nodes that gain access, so every member could learn who is in which group of the provider. */

@@ -5,7 +5,7 @@
 import { userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import {
   makeOwnerGroups,
-  type Carriers,
+  type ProviderUsers,
   type GroupSource,
   type ProviderGroup,
 } from "../policy/group-users.ts";
@@ -20,7 +20,7 @@ export type PolicyUsers = {
   /** What policy files call groups of providers: `idp:Engineering`. By `people`. */
   words: ReadonlyMap<string, string>;
   /** The users in each group of a provider, also of groups that only the file names so far. */
-  carriers: Carriers;
+  providerUsers: ProviderUsers;
   /** Members who accepted their invitation, by e-mail address. */
   users: ReadonlyMap<string, number>;
 };
@@ -105,7 +105,7 @@ export function* providerChanges(
 
 /** What both changes do to the groups of nodes by their owners. */
 export function* ownedChanges(
-  { people, nodes, carriers, providerGroups: current }: PolicyUsers,
+  { people, nodes, providerUsers, providerGroups: current }: PolicyUsers,
   changes: UserChanges["people"],
   ofProviders: UserChanges["providerGroups"],
 ): Generator<unknown, OwnedChange[]> {
@@ -114,7 +114,7 @@ export function* ownedChanges(
   const removed = new Set(ofProviders.remove);
   const groupsAfter = [...current.filter((each) => !removed.has(each)), ...ofProviders.add];
   const usersByGroup = new Map(
-    groupsAfter.map((each) => [each.people, carriers.get(each.people) ?? new Set<number>()]),
+    groupsAfter.map((each) => [each.people, providerUsers.get(each.people) ?? new Set<number>()]),
   );
   const groupsOf = makeOwnerGroups(changedGroupUsers(people, changes), usersByGroup);
   const found: OwnedChange[] = [];

@@ -16,8 +16,8 @@ import { sha256Hex } from "../../base/sha256.ts";
 export type GroupSource = { name: string; people: string };
 /** `name`: at the provider. */
 export type ProviderGroup = { people: string; providerId: number; name: string };
-/** The members of the organization who have a provider's group, by its `people`. */
-export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
+/** The members of the organization who are in each group of a provider, by the `people` of the group. Users by their ids. */
+export type ProviderUsers = ReadonlyMap<string, ReadonlySet<number>>;
 
 /** Maximum groups of providers that an organization's policy names: a certificate has all that the owner of its node has. */
 const maxProviderGroups = 64;
@@ -57,20 +57,21 @@ const userId = computed({ userId: integer() });
  * $1: the organization, $2: the provider. $3, $4: the name as JSON text, whose quotes make it match whole entries of the list only:
  * as it is spelled, which an earlier version may have stored, and in the one spelling that is stored now. `more`: a further condition.
  */
-const carriersIn = (table: string, more: string) =>
+const providerUsersSql = (table: string, more: string) =>
   `SELECT i.user_id FROM ${table} i JOIN memberships m ON m.user_id = i.user_id AND m.org_id = $1
    WHERE i.provider_id = $2 AND replace(replace(i.groups, $3, ''), $4, '') <> i.groups${more}`;
 
 /** The users with these groups at their last sign-ins. `ownerId`: looks for this user only. */
-export async function readCarriers(
+export async function readProviderUsers(
   reader: Pick<Reader, "all">,
   orgId: number,
   groups: readonly ProviderGroup[],
   ownerId?: number,
-): Promise<Carriers> {
+): Promise<ProviderUsers> {
   const found = new Map<string, ReadonlySet<number>>();
   const more = ownerId === undefined ? "" : " AND i.user_id = $5";
-  const sql = ["identities", "organization_identities"].map((each) => carriersIn(each, more)).join(" UNION ");
+  const tables = ["identities", "organization_identities"];
+  const sql = tables.map((table) => providerUsersSql(table, more)).join(" UNION ");
   for (const { people, providerId, name } of groups) {
     const names = [name, oneSpelling(name)].map((each) => JSON.stringify(each));
     const params = [orgId, providerId, ...names, ...(ownerId === undefined ? [] : [ownerId])];
@@ -87,7 +88,7 @@ export async function readOwnerGroups(
 ): Promise<(ownerId: number) => string[]> {
   const sources = await readGroupUsers(reader, orgId);
   const groups = await readProviderGroups(reader, orgId);
-  return makeOwnerGroups(sources, await readCarriers(reader, orgId, groups, ownerId));
+  return makeOwnerGroups(sources, await readProviderUsers(reader, orgId, groups, ownerId));
 }
 
 /** The groups that a new node of the user, or of the organization (null), has by its owner. */
@@ -102,12 +103,12 @@ export async function ownerGroupsOf(
 /** Tells of each user which groups the user's nodes have by their owner, sorted. */
 export function makeOwnerGroups(
   sources: readonly GroupSource[],
-  carriers: Carriers,
+  providerUsers: ProviderUsers,
 ): (ownerId: number) => string[] {
   const byPeople = Map.groupBy(sources, ({ people }) => people);
   return (ownerId) => {
     /** Those that stand for groups of providers. */
-    const ofProviders = [...carriers].flatMap(([people, users]) => (users.has(ownerId) ? [people] : []));
+    const ofProviders = [...providerUsers].flatMap(([people, users]) => (users.has(ownerId) ? [people] : []));
     const names = [ownerGroup(ownerId), ...ofProviders]
       .flatMap((people) => byPeople.get(people) ?? [])
       .map(({ name }) => name)

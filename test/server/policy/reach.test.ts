@@ -66,7 +66,7 @@ function makeFiles(seed: number) {
   const users = new Map([1, 2, 3, 4].map((id) => [`u${id}@example.org`, id]));
   const providers = [{ id: 9, name: "Okta" }];
   const ofProvider = ["eng", "On call / DE", "/a"].map((name) => providerGroup(9, name));
-  const carriers = new Map(
+  const providerUsers = new Map(
     ofProvider.map(({ people }) => [people, new Set([...users.values()].filter(() => below(2) === 0))]),
   );
   const words = new Map(ofProvider.map(({ people, name }) => [people, `idp:${name}`]));
@@ -89,7 +89,7 @@ function makeFiles(seed: number) {
   const groupsOf = (owner: number | null, people: readonly GroupSource[]): string[] => {
     if (owner === null) return [];
     const own = ofProvider.flatMap((each) =>
-      carriers.get(each.people)?.has(owner) === true ? [each.people] : [],
+      providerUsers.get(each.people)?.has(owner) === true ? [each.people] : [],
     );
     const found = people.filter((each) => [ownerGroup(owner), ...own].includes(each.people));
     return [...new Set([...own, ...found.map(({ name }) => name)])].sort();
@@ -117,7 +117,7 @@ function makeFiles(seed: number) {
       people: unique,
       providerGroups: ofProvider,
       words,
-      carriers,
+      providerUsers,
       users,
       isGivenElsewhere: () => false,
       groups: names.map((name) => ({ name, description: "" })),
