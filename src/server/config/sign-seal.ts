@@ -73,24 +73,13 @@ export function composeSealedState(
   nowMs: number,
 ): SealedState {
   const network6 = networkOf(state, choices);
-  const needed = new Map(sealable.map((each) => [each.name, each]));
-  const roles = new Map(state.nodes.map((node) => [node.name, node]));
-  const nodes = [...new Set([...roles.keys(), ...needed.keys()])].flatMap((name): SealedNode[] => {
-    const asked = needed.get(name);
-    const { identity: held, ...node } = roles.get(name) ?? withoutRole(name, asked?.addresses ?? []);
-    if (asked === undefined) {
-      const hasRole = node.lighthouse || node.relay || node.routes.length + node.exit.length > 0;
-      return hasRole ? [node] : [];
-    }
-    const identity = identityOf(asked, held, node, { rules: state.rules, choices, network6 });
-    return [{ ...node, addresses: asked.addresses, identity }];
-  });
-  const privileged = [...new Set(choices.privileged)].sort();
   const missing = choices.offline.find((print) => !state.authorities.includes(print));
   if (missing !== undefined)
     throw new AppError("conflict", `The control plane does not hand out the offline CA ${missing}`, {
       hint: `Send its certificate first: \`${brand.executable} admin seal ca ORG FILE\`.`,
     });
+  const nodes = sealedNodes(state.nodes, sealable, { rules: state.rules, choices, network6 });
+  const privileged = [...new Set(choices.privileged)].sort();
   const revoked = revokedIn(nodes, state.sealing?.revoked ?? [], issued, nowMs);
   return {
     ...state,
@@ -117,6 +106,33 @@ function networkOf(
   });
 }
 
+/** What the identities of nodes depend on. */
+type Sealing = { rules: readonly SealedRule[]; choices: Choices; network6: string | undefined };
+
+/** The nodes that have a role, or need a certificate of an offline CA: these get an identity. */
+function sealedNodes(
+  proposed: readonly SealedNode[],
+  sealable: readonly Sealable[],
+  sealing: Sealing,
+): SealedNode[] {
+  const roles = new Map(proposed.map((node) => [node.name, node]));
+  const needed = new Map(sealable.map((asked) => [asked.name, asked]));
+  const withIdentity = [...needed.values()].map((asked): SealedNode => {
+    const { identity: held, ...node } = roles.get(asked.name) ?? withoutRole(asked.name, asked.addresses);
+    return { ...node, addresses: asked.addresses, identity: identityOf(asked, held, node, sealing) };
+  });
+  const others = [...roles.values()]
+    .filter(({ name }) => !needed.has(name))
+    .map((node): SealedNode => {
+      const { identity: _, ...withoutIdentity } = node;
+      return withoutIdentity;
+    });
+  return [...withIdentity, ...others.filter(hasRole)];
+}
+
+const hasRole = ({ lighthouse, relay, routes, exit }: SealedNode) =>
+  lighthouse || relay || routes.length + exit.length > 0;
+
 const withoutRole = (name: string, addresses: string[]): SealedNode => ({
   name,
   addresses,
@@ -126,9 +142,7 @@ const withoutRole = (name: string, addresses: string[]): SealedNode => ({
   exit: [],
 });
 
-type Sealing = { rules: readonly SealedRule[]; choices: Choices; network6: string | undefined };
-
-/** `held`: the identity in the held seal. */
+/** `asked`: the node as the control plane asks for it. `held`: its identity in the held seal. */
 function identityOf(
   asked: Sealable,
   held: SealedIdentity | undefined,

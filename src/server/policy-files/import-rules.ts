@@ -207,12 +207,14 @@ export class Importing {
     for (const [index, test] of (this.#original.tests ?? []).entries()) {
       const path = `tests.${index}`;
       const { fields, repeatedKey } = lowerKeys(test);
+      // `user` and `allow` are former names of `src` and `accept`.
       const { src, user, proto = "tcp", accept, allow, deny, ...rest } = fields;
       const word = src ?? user;
       const source =
         typeof word === "string" ? sourceOf(word, this.#names) : { reason: "its src is no text" };
       const protocol = protocolOf(proto);
       const unknownKey = repeatedKey ?? Object.keys(rest)[0];
+      // Of several reasons to leave the test out, the first is noted.
       if ("reason" in source)
         this.#note(path, typeof word === "string" ? `the test of ${word}` : "the test", source.reason);
       else if (source.side.includes("/")) this.#note(path, "the test", "a test is from a group or a node");
