@@ -171,14 +171,15 @@ async function evaluatePaths(turn: Turn, { silent }: Away, { pairs, isWhole }: B
   const afterMinutes = valueOf(org, "path");
   const openHeads = open.flatMap(({ heads }) => heads.map(Number));
   const heads = headsOf(pairs, openHeads);
-  const silentIds = new Map(silent.map(({ id, name }) => [String(id), name]));
+  /** The names of silent nodes by key. */
+  const silentNames = new Map(silent.map(({ id, name }) => [String(id), name]));
   for (const alarm of open) {
-    const silentHead = alarm.heads.find((key) => silentIds.has(key));
+    const silentHead = alarm.heads.find((key) => silentNames.has(key));
     // If not all pairs were read, a head that is not among them may still have a broken one.
-    const isBroken = (key: string) => heads.has(Number(key)) || (!isWhole && !silentIds.has(key));
+    const isBroken = (key: string) => heads.has(Number(key)) || (!isWhole && !silentNames.has(key));
     const brokenHeads = afterMinutes === undefined ? [] : alarm.heads.filter(isBroken);
     const whyAway =
-      silentHead === undefined ? undefined : `${silentIds.get(silentHead)} does not check in any more`;
+      silentHead === undefined ? undefined : `${silentNames.get(silentHead)} does not check in any more`;
     const why = afterMinutes === undefined ? ruleIsOff : (whyAway ?? alarm.revoked);
     await follow(db, alarm, { heads: brokenHeads, rest: [], why }, silence.now);
   }

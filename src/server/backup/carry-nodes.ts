@@ -40,16 +40,37 @@ export async function carryNodes(old: Reader, tx: Transaction, org: Org, now: nu
   await nodes.update(tx, { orgId: org.id, state: "active" }, { renewAt: 0 });
 }
 
-/** A node that was active or revoked. */
+/** `restored`: undefined: the backup lacks the node. */
+type Node = { replaced: NodeRow; restored: NodeRow | undefined };
+
+/** Carries a node that was active or revoked. */
 async function carryNode(
   old: Reader,
   tx: Transaction,
   org: Org,
-  { replaced, restored }: { replaced: NodeRow; restored: NodeRow | undefined },
+  node: Node,
   now: number,
   carried: Carried,
 ): Promise<void> {
+  const { replaced, restored } = node;
   const { id } = replaced;
+  await carryState(tx, node, now, carried);
+  await carryCertificates(old, tx, org, id, now);
+  if (replaced.state === "active" && restored?.state === "active")
+    await carryRights(tx, replaced, restored, now);
+  // An ephemeral node that ended has no blocked certificates.
+  else if (replaced.endedAt === null) await block(tx, org, id, now);
+  await carryAddresses(old, tx, org, id);
+  if (restored?.state !== "revoked") await carryName(old, tx, org, replaced);
+}
+
+/** Revokes the node if it was revoked. Reports it as lost if its machine has to register again. */
+async function carryState(
+  tx: Transaction,
+  { replaced, restored }: Node,
+  now: number,
+  carried: Carried,
+): Promise<void> {
   if (replaced.state === "revoked") {
     if (restored?.state !== "revoked") carried.revoked_nodes++;
     // Not an owner that the backup lacks: such a user has no row any more.
@@ -59,18 +80,11 @@ async function carryNode(
     if (restored === undefined) await insertTombstone(tx, replaced, now);
     // If the node was revoked before the backup and restored after it, it accepts no older order. The server signs a new one
     // when the node asks.
-    else await nodes.update(tx, { id }, { orderJws: null });
+    else await nodes.update(tx, { id: replaced.id }, { orderJws: null });
   } else if (replaced.tokenHash !== null && hasLostRegistration(replaced, restored)) {
     carried.lost_nodes.push(replaced.name);
     await retireToken(tx, replaced, now);
   }
-  await carryCertificates(old, tx, org, id, now);
-  if (replaced.state === "active" && restored?.state === "active")
-    await carryRights(tx, replaced, restored, now);
-  // An ephemeral node that ended has no blocked certificates.
-  else if (replaced.endedAt === null) await block(tx, org, id, now);
-  await carryAddresses(old, tx, org, id);
-  if (restored?.state !== "revoked") await carryName(old, tx, org, replaced);
 }
 
 /** Whether the machine of a node that was imported registered after the backup, which lacks its key and its token. */

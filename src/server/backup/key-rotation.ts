@@ -25,47 +25,67 @@ import { providerContext } from "../oidc/provider-requests.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
 /** `id`: the column that finds a row. `of`: the columns that `context` is made from. */
-function sealedColumn<T>(
-  table: string,
-  id: string,
-  column: string,
-  of: Picked<T>,
-  context: (of: T) => string,
-) {
+function sealedColumn<T>({
+  table,
+  column,
+  id = "id",
+  of,
+  context,
+}: {
+  table: string;
+  column: string;
+  id?: string;
+  of: Picked<T>;
+  context(of: T): string;
+}) {
   return { table, id, column, of: of.select(), context: (row: Row) => context(of.parse(row)) };
 }
 
 /** Every column with secrets, and the context that each secret is sealed for. */
 export const sealedColumns = [
-  sealedColumn(
-    "authorities",
-    "id",
-    "private_key_sealed",
-    authorities.pick("kind", "fingerprint"),
-    ({ kind, fingerprint }) => authorityContext(kind, fingerprint),
-  ),
-  sealedColumn("identity_providers", "id", "secret_sealed", identityProviders.pick("id"), ({ id }) =>
-    providerContext(id),
-  ),
-  sealedColumn(
-    "organizations",
-    "id",
-    "order_key_sealed",
-    organizations.pick("orderPublic"),
-    ({ orderPublic }) => orderKeyContext(orderPublic.kid),
-  ),
-  sealedColumn(
-    "provider_grants",
-    "id",
-    "token_sealed",
-    providerGrants.pick("providerId", "subject"),
-    ({ providerId, subject }) => grantContext(providerId, subject),
-  ),
-  sealedColumn("totp_secrets", "id", "secret_sealed", totpSecrets.pick("userId"), ({ userId }) =>
-    totpContext(userId),
-  ),
-  sealedColumn("webhooks", "id", "secret_sealed", webhooks.pick("id"), ({ id }) => webhookContext(id)),
-  sealedColumn("meta", "key", "value", meta.pick("key"), ({ key }) => key),
+  sealedColumn({
+    table: "authorities",
+    column: "private_key_sealed",
+    of: authorities.pick("kind", "fingerprint"),
+    context: ({ kind, fingerprint }) => authorityContext(kind, fingerprint),
+  }),
+  sealedColumn({
+    table: "identity_providers",
+    column: "secret_sealed",
+    of: identityProviders.pick("id"),
+    context: ({ id }) => providerContext(id),
+  }),
+  sealedColumn({
+    table: "organizations",
+    column: "order_key_sealed",
+    of: organizations.pick("orderPublic"),
+    context: ({ orderPublic }) => orderKeyContext(orderPublic.kid),
+  }),
+  sealedColumn({
+    table: "provider_grants",
+    column: "token_sealed",
+    of: providerGrants.pick("providerId", "subject"),
+    context: ({ providerId, subject }) => grantContext(providerId, subject),
+  }),
+  sealedColumn({
+    table: "totp_secrets",
+    column: "secret_sealed",
+    of: totpSecrets.pick("userId"),
+    context: ({ userId }) => totpContext(userId),
+  }),
+  sealedColumn({
+    table: "webhooks",
+    column: "secret_sealed",
+    of: webhooks.pick("id"),
+    context: ({ id }) => webhookContext(id),
+  }),
+  sealedColumn({
+    table: "meta",
+    column: "value",
+    id: "key",
+    of: meta.pick("key"),
+    context: ({ key }) => key,
+  }),
 ];
 const sealedText = computed({ sealed: text() });
 
@@ -81,7 +101,10 @@ export type KeyRotation = {
   former_key_file?: string;
 };
 
-/** With PostgreSQL other servers may read copies of the key file, which need the new key first. */
+/**
+ * `path`: of the file with the keys. With PostgreSQL, other servers may read copies of it, which need the new key first: then two runs
+ * are needed. Throws busy while another run rotates the key.
+ */
 export async function rotateSecretKey(
   { db, system, place }: { db: Database; system: Pick<System, "random" | "sleep">; place: DataOptions },
   path: string,

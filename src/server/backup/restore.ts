@@ -14,21 +14,17 @@ import { lockFile } from "../../platform/file-lock.ts";
 import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup, type Verified } from "./backup.ts";
 import { damageOf } from "./damage.ts";
-import { carryOver } from "./carry-over.ts";
 import type { Carried } from "./carried.ts";
+import { prepareRestored } from "./prepare-restored.ts";
 import { databasePath, planPrivate, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
-import { operator, record } from "../audit/record.ts";
-import { endRestored } from "../rollout/rollouts.ts";
 import { findSecretKeys, openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
-import { forgetClock } from "../store/clock.ts";
 import type { Database } from "../store/database.ts";
 import { connectedServers } from "../store/postgres/connected-servers.ts";
 import { openPostgres } from "../store/postgres/postgres.ts";
 import { openSqlite } from "../store/sqlite/sqlite.ts";
 import { checkDatabase, isAlone } from "../store/sqlite/files.ts";
 import { queryNumber } from "../store/table.ts";
-import { organizations } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
 import type { System } from "../../base/system.ts";
 
@@ -40,13 +36,6 @@ export type Restored = Verified & {
   /** For an unauthenticated backup: the users who can do everything. */
   staff?: string[];
 } & Partial<Carried>;
-
-/**
- * After a restore, versions and ids continue far above those of the backup: no id may be used twice, and no node may have a newer
- * version than the server. They rise by what a busy server takes in the time since the backup, and by at least `leastJump`.
- */
-const mostPerSecond = 10;
-const leastJump = 10_000;
 
 /**
  * `unauthenticated` permits a backup that this control plane may not have made. Throws backup_unauthenticated without it,
@@ -140,7 +129,7 @@ function damaged(file: string, damage: string, unauthenticated: boolean): AppErr
   return new AppError(code, `Cannot restore ${file}: ${damage}`, { hint: takeAnother });
 }
 
-/** The time of the last event or check-in, RFC 3339; null: there is none. Call it before `prepare` writes its own event. */
+/** The time of the last event or check-in, RFC 3339; null: there is none. Call it before `prepareRestored` writes its own event. */
 async function lastKnownAt(reader: Database): Promise<string | null> {
   const at = await queryNumber(
     reader,
@@ -202,7 +191,7 @@ async function installFile(work: Work): Promise<Partial<Restored>> {
     });
   }
   const old = isThere ? await openSqlite({ path, now: system.now, role: "visitor" }) : undefined;
-  const carried = await prepare(fresh, old, system.now());
+  const carried = await prepareRestored(fresh, old, system.now());
   // After closing, each database is one file, without a write-ahead log.
   await old?.close();
   await fresh.close();
@@ -235,7 +224,7 @@ async function installInPostgres(work: Work): Promise<Partial<Restored>> {
     if ((await connectedServers(target)) > 0) throw serverIsRunning();
     const aside = asidePath(databasePath(options), system);
     if (isThere) await makeBackup({ db: target, place: options, system, secretKey }, aside);
-    const carried = await prepare(fresh, isThere ? target : undefined, system.now());
+    const carried = await prepareRestored(fresh, isThere ? target : undefined, system.now());
     await target.write(async (tx) => {
       await emptyTables(tx);
       await copyTables(fresh, tx);
@@ -246,58 +235,6 @@ async function installInPostgres(work: Work): Promise<Partial<Restored>> {
     await fresh.close();
     await target.close();
   }
-}
-
-/** Prepares the copy for the server. `old`: the database that it replaces, from which it takes what has ended since. */
-function prepare(fresh: Database, old: Database | undefined, now: number): Promise<Carried | undefined> {
-  return fresh.write(async (tx) => {
-    const last = await queryNumber(tx, "SELECT coalesce(max(at), $1) AS n FROM events", [now]);
-    const jump = Math.max(leastJump, Math.ceil(((now - last) / 1000) * mostPerSecond));
-    for (const { id, lastVersion, namesVersion } of await organizations.all(tx, {})) {
-      const replaced = old === undefined ? undefined : await organizations.find(old, { id });
-      const version = Math.max(lastVersion + jump, (replaced?.lastVersion ?? 0) + 1);
-      const names = Math.max(namesVersion + jump, (replaced?.namesVersion ?? 0) + 1);
-      const versions = {
-        lastVersion: version,
-        configVersion: version,
-        namesVersion: names,
-        namesSince: names,
-      };
-      await organizations.update(tx, { id }, versions);
-    }
-    // Raise them even if a database is replaced: it may be a new one, created after the original was lost.
-    const counters = await readCounters(tx, tx.dialect);
-    await raiseCounters(tx, new Map([...counters].map(([table, given]) => [table, given + jump])));
-    // Sessions that ended after the backup must not come back: all users sign in again.
-    await tx.run("DELETE FROM refresh_tokens");
-    await tx.run("DELETE FROM browser_sessions");
-    await tx.run("DELETE FROM session_nodes");
-    await tx.run("DELETE FROM password_resets");
-    // Providers may have replaced these tokens since. One that gets an old token takes it for stolen, and the user for gone.
-    await tx.run("DELETE FROM provider_grants");
-    // Nodes have received other files since.
-    await tx.run("DELETE FROM sent_files");
-    await tx.run("DELETE FROM sent_configs");
-    await forgetClock(tx);
-    await tx.run("UPDATE users SET sessions_from = $1", [now]);
-    const carried = old === undefined ? undefined : await carryOver(old, tx, now);
-    if (old !== undefined) await raiseCounters(tx, await readCounters(old, old.dialect));
-    await endRestored(tx, now);
-    // Confirmations since the backup are lost: users are told again, and have time again.
-    await tx.run("UPDATE owner_proofs SET told_at = NULL");
-    // Without the providers' tokens only a sign-in proves that a user is still there: each has a day for it.
-    await tx.run("UPDATE organizations SET revoke_unproven_from = $1", [now]);
-    const after = { revoked_nodes: carried?.revoked_nodes ?? 0 };
-    await record(tx, {
-      orgId: null,
-      at: now,
-      type: "server.restored",
-      actor: operator,
-      subject: "server",
-      after,
-    });
-    return carried;
-  });
 }
 
 /** Where the old database stays. */

@@ -153,10 +153,12 @@ async function readEdges(
     worst: new Uint8Array(found.all.length),
     cut: new Set(),
   };
+  const all = [{ from: 0, to: found.all.at(-1)?.id ?? 0 }];
+  // A member's own nodes are few, and each is read alone.
   const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => ({ from: id, to: id }));
-  const all = { from: 0, to: found.all.at(-1)?.id ?? 0 };
-  // Ranges of ids: a member's own nodes are few, and each is read alone.
-  for (const { from, to } of ownerId === undefined ? [all] : own) {
+  /** Of ids, both inclusive. */
+  const ranges = ownerId === undefined ? all : own;
+  for (const { from, to } of ranges) {
     let after = { nodeId: from, peer: "" };
     for (;;) {
       const rows = await queryAll(reader, pathPick, pathSlice, [orgId, after.nodeId, after.peer, to]);
@@ -180,10 +182,12 @@ function addEdge(
   row: PathFound,
 ): void {
   const [from, to] = [byId.get(row.nodeId), byAddress.get(row.peer)];
-  const reporter = from === undefined ? undefined : all[from];
-  if (from === undefined || to === undefined || from === to || reporter?.isOnline !== true) return;
+  if (from === undefined || to === undefined || from === to) return;
+  if (all[from]?.isOnline !== true) return;
   const kind = row.probe === "broken" ? broken : kindNames.findIndex((name) => name === row.path);
-  if (kind < 0 || (kind === broken && all[to]?.isOnline !== true)) return;
+  // A path that is `none` or `unknown` has no kind.
+  if (kind < 0) return;
+  if (kind === broken && all[to]?.isOnline !== true) return;
   const [a, b] = [Math.min(from, to), Math.max(from, to)];
   const key = a * all.length + b;
   const areRelaysAway = row.relays.length > 0 && row.relays.every((relay) => away.has(relay));
