@@ -6,7 +6,7 @@ import { Hono } from "hono";
 import { TrieRouter } from "hono/router/trie-router";
 import { AppError } from "../base/errors.ts";
 import { startBackground } from "./background.ts";
-import { rememberErrors } from "./store/replicas.ts";
+import { rememberErrors } from "./http/remember-errors.ts";
 import type { HeldPolls } from "./config/held-polls.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { preflightReply, readableReply } from "./http/opaque-origin.ts";

@@ -30,7 +30,8 @@ import { inTurn } from "./for-all.ts";
 import type { Services } from "./services.ts";
 import { makeLoop, type Loop, type Turn } from "./background-loop.ts";
 import { makeLeases, type Lease, type Leases } from "./store/leases.ts";
-import { forgetReplica, noteReplica, type LastError } from "./store/replicas.ts";
+import type { LastError } from "./http/remember-errors.ts";
+import { forgetReplica, noteReplica } from "./store/replicas.ts";
 import { makeAcmeRenewal } from "./tls/acme/renewal.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
 

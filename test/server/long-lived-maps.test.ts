@@ -84,6 +84,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "store/write-queue.ts": { busy: "waiting", lines: "waiting", running: "waiting" },
   "stream/streams.ts": { openStreams: "waiting" },
   "stream/event-tail.ts": { loops: "waiting" },
+  "stream/send-events.ts": { contacts: "row" },
   "import-export/engine-keys.ts": {
     fates: "program",
     formerSettings: "program",

@@ -105,7 +105,7 @@ export function sharedFiles(
   const needs = new Map([main, ...pages].map((page) => [page, reachedFrom(page)]));
   const grouped = groups.map((group) => group.map((file) => join(root, file)));
   const inGroups = new Set(grouped.flat());
-  /** Each module, as often as pages need it. */
+  /** By module, one entry for each page that needs it. */
   const uses = Map.groupBy(
     [...needs.values()].flatMap((files) => [...files]),
     (file) => file,

@@ -36,6 +36,7 @@ const named = {
   TokenPair,
 };
 
+/** Headers of the answers of every list. */
 const listHeaders = {
   Link: "The pages `next`, `prev`, `first` and `last` (RFC 8288)",
   "X-Total-Count": "The number of items on all pages",
@@ -195,6 +196,7 @@ function failure(status: number, codes: readonly ErrorCode[]): Json {
   };
 }
 
+/** `headers`: descriptions by name. A name with a `?` at its end: the header is not always there. */
 function headersOf(headers: Record<string, string>): Json {
   return Object.fromEntries(
     Object.entries(headers).map(([name, description]) => {

@@ -3,8 +3,8 @@
 // apart.
 
 import { AppError } from "../../base/errors.ts";
-import { clean, type Fields, type Log } from "../../base/log.ts";
 import { keyIdOfEnvelope, secretKeyIds, type SecretKeys } from "../../pki/secrets.ts";
+import type { LastError } from "../http/remember-errors.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { readMeta } from "./meta.ts";
 import { newestVersion } from "./migrations.ts";
@@ -71,8 +71,8 @@ async function checkKeys(db: Database, own: readonly string[]): Promise<void> {
   }
 }
 
+/** `now`: by the clock of the machine, ms. */
 export type Self = { id: string; host: string; version: string; now(): number; secretKey: SecretKeys };
-export type LastError = { text: string; at: number };
 
 const noteSql = `INSERT INTO replicas (id, host, version, schema_version, key_ids, started_at, seen_at,
     clock_ahead_ms, notices_behind_ms, last_error, last_error_at)
@@ -120,31 +120,4 @@ export async function listReplicas(db: Pick<Database, "all" | "dialect">): Promi
     return { ...replica, noticesBehindMs, seenAgoMs, isRunning: seenAgoMs < aliveMs, leases: own };
   });
   return reports.toSorted((a, b) => Number(b.isRunning) - Number(a.isRunning));
-}
-
-const maxErrorLength = 300;
-
-/** A log that remembers its last warning or error. */
-export function rememberErrors(log: Log, now: () => number): { log: Log; last(): LastError | undefined } {
-  let last: LastError | undefined;
-  const remembered =
-    (write: Log["warn"]): Log["warn"] =>
-    (message, fields) => {
-      last = { text: clean(textOf(message, fields), maxErrorLength), at: now() };
-      write(message, fields);
-    };
-  return {
-    log: {
-      debug: (message, fields) => log.debug(message, fields),
-      info: (message, fields) => log.info(message, fields),
-      warn: remembered((message, fields) => log.warn(message, fields)),
-      error: remembered((message, fields) => log.error(message, fields)),
-    },
-    last: () => last,
-  };
-}
-
-function textOf(message: string, fields: Fields = {}): string {
-  const { reason } = fields;
-  return reason === undefined || reason === null ? message : `${message}: ${reason}`;
 }

@@ -34,10 +34,6 @@ export async function sendEvents(
   { signal, send }: Client,
 ): Promise<void> {
   let lastSent = after;
-  let waiting: Event[] = [];
-  /** The newest contact of each node that was not sent yet, by the node's id. */
-  let contacts = new Map<number, Contact>();
-  let wake: (() => void) | undefined;
   /** False if the client does not take more. */
   const sendAll = (events: readonly Event[]) => {
     for (const event of events) {
@@ -48,31 +44,13 @@ export async function sendEvents(
     }
     return true;
   };
-  /** Until there is news, or it is time to look at the rights. */
-  const pause = async () => {
-    if (waiting.length + contacts.size > 0) return;
-    const woken = new Promise<void>((resolve) => {
-      wake = resolve;
-    });
-    const timer = new AbortController();
-    const either = AbortSignal.any([signal, timer.signal]);
-    await Promise.race([woken, system.sleep(checkEveryMs, either).catch(() => undefined)]);
-    timer.abort();
-  };
-  const { begun, leave } = tail.follow(call.org.id, (events, newContacts) => {
-    waiting.push(...events);
-    for (const contact of newContacts) {
-      const [nodeId] = contact;
-      contacts.set(nodeId, contact);
-    }
-    wake?.();
-  });
-  using _ = defer(() => leave());
+  const inbox = openInbox({ system, tail }, call.org.id);
+  using _ = defer(() => inbox.close());
   // The client sees at once that it is connected.
   send(": open\n\n");
   // Missed events are read after the first look of the tail: nothing falls between.
   const ended = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
-  await Promise.race([begun, ended]);
+  await Promise.race([inbox.begun, ended]);
   for (let isBehind = true; isBehind && !signal.aborted;) {
     // There may be a million events to read, and the rights may end meanwhile.
     await call.admitAgain();
@@ -80,19 +58,54 @@ export async function sendEvents(
     if (!sendAll(events)) return;
     isBehind = next !== undefined;
   }
-  for (let sentAt = performance.now(); !signal.aborted; await pause()) {
+  for (let sentAt = performance.now(); !signal.aborted; await inbox.wait(signal)) {
     await call.admitAgain();
-    if (waiting.length > maxWaiting) return;
-    const events = waiting;
-    waiting = [];
-    const seen = [...contacts.values()];
-    contacts = new Map();
-    if (seen.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(seen)}\n\n`)) return;
+    const { events, contacts } = inbox.take();
+    if (events.length > maxWaiting) return;
+    if (contacts.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(contacts)}\n\n`)) return;
     if (!sendAll(events)) return;
     const isBeatDue = events.length === 0 && performance.now() - sentAt >= beatEveryMs;
     if (isBeatDue && !send("event: beat\ndata:\n\n")) return;
     if (isBeatDue || events.length > 0) sentAt = performance.now();
   }
+}
+
+/** Collects what the tail hands over, until it is sent. */
+function openInbox({ system, tail }: Pick<Deps, "system" | "tail">, orgId: number) {
+  let events: Event[] = [];
+  /** The newest contact of each node, by its id. */
+  let contacts = new Map<number, Contact>();
+  let wake: (() => void) | undefined;
+  const { begun, leave } = tail.follow(orgId, (newEvents, newContacts) => {
+    events.push(...newEvents);
+    for (const contact of newContacts) {
+      const [nodeId] = contact;
+      contacts.set(nodeId, contact);
+    }
+    wake?.();
+  });
+  return {
+    /** Resolves at the first look of the tail: from then on all new events are collected. */
+    begun,
+    take() {
+      const taken = { events, contacts: [...contacts.values()] };
+      events = [];
+      contacts = new Map();
+      return taken;
+    },
+    /** Until there is something to take, or it is time to look at the rights. */
+    async wait(signal: AbortSignal) {
+      if (events.length + contacts.size > 0) return;
+      const woken = new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+      const timer = new AbortController();
+      const either = AbortSignal.any([signal, timer.signal]);
+      await Promise.race([woken, system.sleep(checkEveryMs, either).catch(() => undefined)]);
+      timer.abort();
+    },
+    close: leave,
+  };
 }
 
 /** The browser sends the id of the last event when it connects again. */

@@ -20,8 +20,8 @@ import {
   forgetReplica,
   listReplicas,
   noteReplica,
-  rememberErrors,
 } from "../../../src/server/store/replicas.ts";
+import { rememberErrors } from "../../../src/server/http/remember-errors.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { makeTestServer } from "../../support/server.ts";

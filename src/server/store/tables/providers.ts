@@ -20,18 +20,18 @@ import {
 } from "../table.ts";
 import { roles } from "../../../api/endpoint.ts";
 
-/** Earlier versions stored groups as they were spelt; all that is compared with them is in NFC. */
-const Group = v.pipe(v.string(), v.normalize("NFC"));
-const Words = v.array(Group);
+/** Read in NFC, as all that is compared with it: earlier versions stored groups as they were spelt. */
+const Text = v.pipe(v.string(), v.normalize("NFC"));
+const Texts = v.array(Text);
 /** Users with the group at the provider get the role in the organization. No group gives the role of an owner. */
 const RoleOfGroup = v.object({
-  group: Group,
+  group: Text,
   orgId: v.number(),
   role: v.picklist(roles.filter((role) => role !== "owner")),
 });
 
 /** The nodes of users with the group at the provider get the group of nodes in the organization. */
-const NodeGroupOfGroup = v.object({ group: Group, orgId: v.number(), nodeGroup: v.string() });
+const NodeGroupOfGroup = v.object({ group: Text, orgId: v.number(), nodeGroup: v.string() });
 
 export const identityProviders = table("identity_providers", {
   id: serial,
@@ -47,9 +47,9 @@ export const identityProviders = table("identity_providers", {
   /** Where the claims name the groups: names with dots between. */
   groupsClaim: text(),
   /** Only verified addresses in these domains may sign in; empty: all. */
-  domains: json(Words),
+  domains: json(Texts),
   /** Only users with one of these groups may sign in; empty: all. */
-  requiredGroups: json(Words),
+  requiredGroups: json(Texts),
   /** `hd=example.org`: only identities with this claim, for issuers that many tenants share. */
   tenant: textOrNull(),
   roles: json(v.array(RoleOfGroup)),
@@ -89,7 +89,7 @@ export const identities = table(
     subject: text(),
     /** The last value from the provider, for administrators to recognize the user. Nothing depends on it. */
     email: textOrNull(),
-    groups: jsonWithDefault(Words, "[]"),
+    groups: jsonWithDefault(Texts, "[]"),
     createdAt: integer(),
     lastUsedAt: integerOrNull(),
   },
@@ -113,7 +113,7 @@ export const organizationIdentities = table(
     userId: integer("REFERENCES users (id)"),
     providerId: integer("REFERENCES identity_providers (id)"),
     subject: text(),
-    groups: jsonWithDefault(Words, "[]"),
+    groups: jsonWithDefault(Texts, "[]"),
     createdAt: integer(),
     lastUsedAt: integerOrNull(),
   },
