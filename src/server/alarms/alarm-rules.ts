@@ -8,6 +8,9 @@ import type { SilentNode } from "../nodes/contact/away-nodes.ts";
 export const ruledPick = organizations.pick("id", "slug", "alarmRules", "notifyAwayMinutes");
 export type Ruled = typeof ruledPick extends Picked<infer T> ? T : never;
 
+/** Why an alarm ends whose rule was turned off. */
+export const ruleIsOff = "The rule is off";
+
 /** The value of a rule, in its unit; undefined: it is off. */
 export function valueOf({ alarmRules: own }: Ruled, kind: AlarmKind): number | undefined {
   const value = numberOf(own, kind) ?? alarmRules[kind].initial ?? Number.POSITIVE_INFINITY;

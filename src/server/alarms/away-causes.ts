@@ -10,7 +10,7 @@ import { computed, inParts, integer, places, queryAll, queryNumber, text } from 
 import { nodes } from "../store/tables/nodes.ts";
 import type { AlarmRow } from "../store/tables/webhooks.ts";
 import type { Cause, Left } from "./open-alarms.ts";
-import { awayAfterMs, roleOf, roles, type Role, type Ruled } from "./alarm-rules.ts";
+import { awayAfterMs, roleOf, roles, ruleIsOff, type Role, type Ruled } from "./alarm-rules.ts";
 
 /** Nodes whose silence began within this time count as one cause: a node checks in about once a minute. */
 const togetherMs = 75_000;
@@ -52,7 +52,7 @@ export function awayLeft({ org, silent, reached }: Away, { heads, rest }: AlarmR
   return {
     heads: heads.filter((key) => stillAway.has(key)),
     rest: rest.filter((key) => stillAway.has(key)),
-    why: isRuleOff ? "The rule is off" : undefined,
+    why: isRuleOff ? ruleIsOff : undefined,
   };
 }
 

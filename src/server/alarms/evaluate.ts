@@ -6,15 +6,15 @@ import { alarmKinds, type AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { ServerOptions } from "../options.ts";
 import { openDrills } from "../rollout/drills.ts";
 import type { Silence } from "../nodes/contact/away-nodes.ts";
-import { computed, inParts, integer, places, queryAll } from "../store/table.ts";
+import { computed, integer, queryAll } from "../store/table.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
-import { awayCauses, awayLeft, isAwayKind, isSettled, namesOf, readAway, type Away } from "./away-causes.ts";
+import { awayCauses, awayLeft, isAwayKind, isSettled, readAway, type Away } from "./away-causes.ts";
 import type { Asked } from "./finder.ts";
 import { follow, raise } from "./open-alarms.ts";
 import { finders } from "./other-causes.ts";
-import { headsOf, pathCauses, pathsTitle, readBroken, type Broken, type BrokenSince } from "./path-causes.ts";
-import { namedNode, namesOfNodes, titleOf } from "./present-title.ts";
-import { ruledPick, valueOf, type Ruled } from "./alarm-rules.ts";
+import { headsOf, pathCauses, readBroken, type Broken, type BrokenSince } from "./path-causes.ts";
+import { ruledPick, ruleIsOff, valueOf, type Ruled } from "./alarm-rules.ts";
+import { withoutRevoked, type FollowedAlarm } from "./revoked-nodes.ts";
 
 type Services = Pick<ServerOptions, "db" | "log"> & Pick<Asked, "warnings">;
 
@@ -47,25 +47,14 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
     const brokenAfter: BrokenSince = new Map();
     const inDrill = await openDrills(db, silence.now);
     for (const org of await queryAll(db, ruledPick, liveOrganizations)) {
-      const openOfOrg: FollowedAlarm[] = openByOrg.get(org.id) ?? [];
+      const openOfOrg = openByOrg.get(org.id) ?? [];
       const silent = silentByOrg.get(org.id) ?? [];
       const isBusy = silent.length > 0 || openOfOrg.length > 0 || orgsWithBroken.has(org.id);
       if (!isBusy && !isSlow) continue;
+      const isDrill = inDrill.has(org.id);
+      const situation = { db, org, silence, isSlow, isDrill, brokenBefore, brokenAfter, warnings };
       // A failure of one organization must not stop the alarms of the others.
-      await evaluate(
-        {
-          db,
-          org,
-          silence,
-          open: openOfOrg,
-          isSlow,
-          isDrill: inDrill.has(org.id),
-          brokenBefore,
-          brokenAfter,
-          warnings,
-        },
-        silent,
-      ).catch((error: unknown) =>
+      await evaluate(situation, openOfOrg, silent).catch((error: unknown) =>
         log.warn("The alarms of an organization could not be evaluated; retrying", {
           organization: org.slug,
           reason: messageOf(error),
@@ -80,11 +69,11 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
 const liveOrganizations = `SELECT ${ruledPick.select()} FROM organizations WHERE deleted_at IS NULL`;
 const orgPick = computed({ orgId: integer() });
 
-type Turn = {
+/** What one turn knows about an organization. */
+type Situation = {
   db: ServerOptions["db"];
   org: Ruled;
   silence: Silence;
-  open: FollowedAlarm[];
   /** This turn also looks for the causes of `finders`, once a minute. */
   isSlow: boolean;
   /** A drill takes nodes away, or has just ended. */
@@ -93,15 +82,21 @@ type Turn = {
   brokenAfter: BrokenSince;
   warnings: Asked["warnings"];
 };
+/** `open`: the open alarms of the organization. */
+type Turn = Situation & { open: readonly FollowedAlarm[] };
 
-async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
-  const { db, org, silence, isSlow } = turn;
-  const silentIds = new Set(silent.map(({ id }) => String(id)));
-  // From here on, `open` has the alarms without revoked nodes.
-  for (const [index, alarm] of turn.open.entries())
-    turn.open[index] = await withoutRevoked(db, alarm, silentIds);
+async function evaluate(
+  situation: Situation,
+  alarmsBefore: readonly AlarmRow[],
+  silent: Silence["nodes"],
+): Promise<void> {
+  const { db, org, silence, isSlow } = situation;
+  const silentKeys = new Set(silent.map(({ id }) => String(id)));
+  const open: FollowedAlarm[] = [];
+  for (const alarm of alarmsBefore) open.push(await withoutRevoked(db, alarm, silentKeys));
+  const turn: Turn = { ...situation, open };
   const silentNames = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
-  const broken = await readBroken(db, org.id, silence, silentNames, turn);
+  const broken = await readBroken(db, org.id, silence, silentNames, situation);
   // After a stop of the server, nodes need time to check in again: until then, neither raise nor end alarms about them. During a
   // drill, its own report says what broke.
   if (isSettled(silence) && !turn.isDrill) {
@@ -128,43 +123,6 @@ async function evaluateAway(turn: Turn, away: Away): Promise<void> {
   for (const cause of await awayCauses(db, away, covered)) await raise(db, org.id, cause, silence.now);
 }
 
-type FollowedAlarm = AlarmRow & {
-  /** If all of its nodes were revoked: the sentence with which it ends. */
-  revoked?: string;
-};
-
-/** Removes revoked nodes from an alarm and its title. `silent`: the keys of silent nodes, none of which is revoked. */
-async function withoutRevoked(
-  db: ServerOptions["db"],
-  alarm: AlarmRow,
-  silent: ReadonlySet<string>,
-): Promise<FollowedAlarm> {
-  const { id, kind } = alarm;
-  const isOfNodes = isAwayKind(kind) || kind === "path" || kind === "certificate";
-  /** The names of revoked nodes by key. */
-  const gone = new Map<string, string>();
-  const ids = isOfNodes ? [...alarm.heads, ...alarm.rest].filter((key) => !silent.has(key)).map(Number) : [];
-  await inParts(ids, async (some) => {
-    const sql = `SELECT ${namedNode.select()} FROM nodes WHERE id IN (${places(some, 1)}) AND state <> 'active'`;
-    for (const node of await queryAll(db, namedNode, sql, some)) gone.set(String(node.id), node.name);
-  });
-  if (gone.size === 0) return alarm;
-  const heads = alarm.heads.filter((key) => !gone.has(key));
-  if (heads.length === 0) {
-    const names = alarm.heads.flatMap((key) => gone.get(key) ?? []);
-    return {
-      ...alarm,
-      revoked: `${namesOf(names)} ${names.length === 1 ? "was" : "were"} deleted or revoked`,
-    };
-  }
-  const rest = alarm.rest.filter((key) => !gone.has(key));
-  const names = await namesOfNodes(db, heads);
-  const title = kind === "path" ? pathsTitle(names) : titleOf(kind, names, rest.length);
-  const change = { heads, rest, title };
-  await db.writeFor({ org: alarm.orgId }, (tx) => alarms.update(tx, { id, endedAt: null }, change));
-  return { ...alarm, ...change };
-}
-
 async function evaluatePaths(turn: Turn, { silent }: Away, { pairs, isWhole }: Broken): Promise<void> {
   const { db, org, silence } = turn;
   const open = ofKind(turn, (kind) => kind === "path");
@@ -188,8 +146,6 @@ async function evaluatePaths(turn: Turn, { silent }: Away, { pairs, isWhole }: B
   for (const cause of pathCauses(newHeads, { afterMs: afterMinutes * 60_000, now: silence.now }))
     await raise(db, org.id, cause, silence.now);
 }
-
-const ruleIsOff = "The rule is off";
 
 async function evaluateKind(turn: Turn, kind: AlarmKind): Promise<void> {
   const { db, org, silence, warnings } = turn;
