@@ -60,6 +60,7 @@ export const nodes = table(
     subnets: jsonWithDefault(v.array(v.string()), "[]"),
     configOverrides: jsonWithDefault(Overrides, "{}"),
     tokenHash: textOrNull("UNIQUE"),
+    /** The id of the registration token; null: registered without one. */
     registeredWith: integerOrNull(),
     platform: textOrNull(),
     agentVersion: textOrNull(),
@@ -67,13 +68,15 @@ export const nodes = table(
     confirmedConfigVersion: integerWithDefault("DEFAULT 0"),
     /** The version of the last change for this node alone, see versions.ts. */
     ownVersion: integerWithDefault("DEFAULT 1"),
-    /** When the first of its certificates is due for renewal, ms; null without certificates. */
+    /** When the first of its certificates is due for renewal, ms; 0: at once; null without certificates. */
     renewAt: integerOrNull(),
     createdAt: integer(),
     registeredAt: integerOrNull(),
     revokedAt: integerOrNull(),
+    /** As memberships.invitedBy. */
     revokedBy: textOrNull(),
     revokeReason: textOrNull(),
+    /** The number and the signed text of the last order, a revocation or a restore. Null: there is none. */
     orderSeq: integerWithDefault("DEFAULT 0"),
     orderJws: textOrNull(),
     /** The node still trusts the CAs that its organization has just retired. */

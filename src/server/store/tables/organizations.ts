@@ -1,4 +1,5 @@
-// Organizations. A deleted organization keeps its row, so that its nodes still learn that they are revoked.
+// Organizations, their members and verified domains, and the networks from which users signed in. A deleted organization keeps its
+// row, so that its nodes still learn that they are revoked.
 
 import * as v from "valibot";
 import { OrderKey } from "../../../protocol/values.ts";

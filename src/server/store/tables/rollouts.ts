@@ -48,7 +48,7 @@ export const rollouts = table(
     rings: integer(),
     /** Why it stopped or pauses; empty: it did not. */
     reason: textWithDefault("DEFAULT ''"),
-    /** The node that stopped it. */
+    /** The node that stopped it, the probe that failed there, and a line of its log. */
     failedNode: integerOrNull(),
     probe: textWithDefault("DEFAULT ''"),
     logLine: textWithDefault("DEFAULT ''"),
@@ -82,7 +82,9 @@ export const rolloutNodes = table(
     formerEngine: textOrNull(),
     /** Peers that reported its path broken when it was told. */
     brokenBefore: integerWithDefault("DEFAULT 0"),
+    /** Peers that answered it after the change. */
     answered: integerWithDefault("DEFAULT 0"),
+    /** As the node reported: why it failed, the probe that failed, and a line of its log. */
     reason: textWithDefault("DEFAULT ''"),
     probe: textWithDefault("DEFAULT ''"),
     logLine: textWithDefault("DEFAULT ''"),

@@ -46,6 +46,7 @@ export const deliveries = table(
     attempts: integerWithDefault("DEFAULT 0"),
     /** Null: delivered or given up. */
     nextAt: integerOrNull(),
+    /** The result of the last attempt: the HTTP status of the answer, or null, and why it failed. */
     status: integerOrNull(),
     message: textOrNull(),
     deliveredAt: integerOrNull(),
