@@ -5,7 +5,10 @@ import { AppError } from "../base/errors.ts";
 import type { Actor } from "./audit/record.ts";
 import type { Reader } from "./store/database.ts";
 
-/** Throws permission_denied if the actor no longer has the role or a higher one. The server itself needs none: it obeys settings. */
+/**
+ * Throws permission_denied if the actor no longer has the role or a higher one. The server itself needs none: it obeys
+ * settings.
+ */
 export async function requireRole(
   reader: Pick<Reader, "get">,
   orgId: number,

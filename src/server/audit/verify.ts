@@ -54,17 +54,17 @@ export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<C
 }
 
 /** An event that was verified, as it is stored, or parsed in an archive. */
-export type Seen = { id: number; hash: string; type: string; after: unknown };
+export type VerifiedEvent = { id: number; hash: string; type: string; after: unknown };
 
 /**
- * Verifies one chain; with nulls, that of the events of no organization. After a break, it goes on from the hash that stands there: a
- * later change is found, too. `archiveKey`: undefined: the server never signed an archive. `see`: gets each event.
+ * Verifies one chain; with nulls, that of the events of no organization. After a break, it goes on from the hash that stands
+ * there: a later change is found, too. `archiveKey`: undefined: the server never signed an archive. `see`: gets each event.
  */
 export async function verifyChain(
   db: Reader,
   { id: orgId, slug }: { id: number | null; slug: string | null },
   archiveKey: string | undefined,
-  see: (event: Seen) => void | Promise<void> = () => undefined,
+  see: (event: VerifiedEvent) => void | Promise<void> = () => undefined,
 ): Promise<Chain> {
   const newest = await lastArchived(db, orgId);
   const cut = newest === undefined ? undefined : cutOf(newest.after);
@@ -127,9 +127,9 @@ export function sentenceOf(log: string, { event, what, hash }: Break): string {
 }
 
 /**
- * Returns a function that takes one event after the other, and tells whether it has the count that follows from the last one. No hash covers it, but it decides what
- * is archived and how much an organization stores. Earlier versions counted none; of those, some may be in archives. `atFirst`: the
- * bytes of the archived events; undefined: not known.
+ * Returns a function that takes one event after the other, and tells whether it has the count that follows from the last one.
+ * No hash covers it, but it decides what is archived and how much an organization stores. Earlier versions counted none; of
+ * those, some may be in archives. `atFirst`: the bytes of the archived events; undefined: not known.
  */
 function makeCountCheck(atFirst: number | undefined): (event: EventRow) => boolean {
   /** Of all events so far; undefined: not known. */

@@ -102,8 +102,8 @@ export type KeyRotation = {
 };
 
 /**
- * `path`: of the file with the keys. With PostgreSQL, other servers may read copies of it, which need the new key first: then two runs
- * are needed. Throws busy while another run rotates the key.
+ * `path`: of the file with the keys. With PostgreSQL, other servers may read copies of it, which need the new key first: then
+ * two runs are needed. Throws busy while another run rotates the key.
  */
 export async function rotateSecretKey(
   { db, system, place }: { db: Database; system: Pick<System, "random" | "sleep">; place: DataOptions },

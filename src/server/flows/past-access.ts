@@ -1,5 +1,5 @@
-// Decides what a node could reach of another one at a moment, for report-past.ts: by the rules of that moment, and by the certificates by
-// which peers knew the nodes. Pure.
+// Decides what a node could reach of another one at a moment, for report-past.ts: by the rules of that moment, and by the
+// certificates by which peers knew the nodes. Pure.
 
 import type { PastQuery, PastReport } from "../../api/history/past.ts";
 import type { Rule } from "../../api/rules.ts";

@@ -1,4 +1,5 @@
-// Reads reported flows in slices, and merges what sender and receiver report of the same flows. Also reads the nodes that they name.
+// Reads reported flows in slices, and merges what sender and receiver report of the same flows. Also reads the nodes that they
+// name.
 
 import { AppError } from "../../base/errors.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";

@@ -44,8 +44,8 @@ export const shownUse = (use: Use | undefined) => ({
 });
 
 /**
- * The uses of inbound rules, by the id of the rule. `members`: also the nodes of the past that flows name. To be run by `inSlices`: at
- * each `yield` other requests may run.
+ * The uses of inbound rules, by the id of the rule. `members`: also the nodes of the past that flows name. To be run by
+ * `inSlices`: at each `yield` other requests may run.
  */
 export function* usesOf(
   rules: readonly Rule[],

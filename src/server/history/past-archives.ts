@@ -4,12 +4,12 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
-import type { Chain, Seen } from "../audit/verify.ts";
+import type { Chain, VerifiedEvent } from "../audit/verify.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import { archiveName, verifyArchive } from "../retention/archive-file.ts";
 import { isBeginning } from "./past-rows.ts";
 
-export type PastArchive = { file: string; events: Seen[]; breaks: Chain["breaks"] };
+export type PastArchive = { file: string; events: VerifiedEvent[]; breaks: Chain["breaks"] };
 /**
  * `files`: oldest first. `missing`: a sentence about what was not found, or cannot be read. `isWhole`: they go back to the first
  * event of the chain.
@@ -33,7 +33,7 @@ export async function readArchives(
   for (const file of dataDirectory === undefined ? [] : namesIn(directory, orgId)) {
     if (isBegun || wanted === noHash) break;
     await nextRound();
-    const events: Seen[] = [];
+    const events: VerifiedEvent[] = [];
     try {
       const { header, breaks } = verifyArchive(
         join(directory, file),

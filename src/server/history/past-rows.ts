@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import type { PastReport } from "../../api/history/past.ts";
 import { foreignText } from "../../base/text.ts";
-import type { Seen } from "../audit/verify.ts";
+import type { VerifiedEvent } from "../audit/verify.ts";
 
 /** The values of a row's columns. Megabytes of them are read: valibot alone would take most of the time. */
 const Content = v.custom<readonly (string | number | null)[]>(
@@ -22,7 +22,7 @@ const Changes = v.object({ noted_rows: v.array(Change) });
 export type Rows = Map<string, Map<number, Content>>;
 
 /** The changes that an event holds. Most events have none. Undefined: the event was changed to something else. */
-function changesIn({ type, after }: Seen): Change[] | undefined {
+function changesIn({ type, after }: VerifiedEvent): Change[] | undefined {
   if (type !== "policy.recorded") return [];
   const schema = typeof after === "string" ? v.pipe(v.string(), v.parseJson(), Changes) : Changes;
   const parsed = v.safeParse(schema, after, { abortEarly: true });
@@ -30,7 +30,7 @@ function changesIn({ type, after }: Seen): Change[] | undefined {
 }
 
 /** Whether the event says that every row follows, at this moment or before. */
-export function isBeginning(event: Seen, moment: number): boolean {
+export function isBeginning(event: VerifiedEvent, moment: number): boolean {
   return changesIn(event)?.some(([at, part]) => part === "*" && at <= moment) === true;
 }
 
@@ -75,7 +75,7 @@ export class PastRows {
   }
 
   /** Takes the next event. Returns whether it has changes. */
-  add(event: Seen): boolean {
+  add(event: VerifiedEvent): boolean {
     const changes = changesIn(event);
     if (changes === undefined) this.isUnreadable = true;
     for (const change of changes ?? [])

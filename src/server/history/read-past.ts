@@ -5,7 +5,7 @@ import * as v from "valibot";
 import type { PastReport } from "../../api/history/past.ts";
 import { Moment } from "../../api/values.ts";
 import { readPublicArchiveKey } from "../audit/archive-key.ts";
-import { sentenceOf, verifyChain, type Chain, type Seen } from "../audit/verify.ts";
+import { sentenceOf, verifyChain, type Chain, type VerifiedEvent } from "../audit/verify.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database } from "../store/database.ts";
@@ -34,8 +34,8 @@ type Deps = Pick<ServerOptions, "db" | "secretKey" | "dataDirectory">;
 type Org = { id: number; slug: string };
 
 /**
- * `moment`: ms. `head`: a hash that the caller noted earlier, "" for none: the report says which event has it. Call recordNotes before,
- * so that the log has every change.
+ * `moment`: ms. `head`: a hash that the caller noted earlier, "" for none: the report says which event has it. Call recordNotes
+ * before, so that the log has every change.
  */
 export async function readPast(
   { db, secretKey, dataDirectory }: Deps,
@@ -48,7 +48,7 @@ export async function readPast(
   /** The id of the event with the hash `head`. */
   let notedId: number | null = null;
   /** Returns whether the event has changes. */
-  const see = (event: Seen) => {
+  const see = (event: VerifiedEvent) => {
     if (event.hash === head) notedId = event.id;
     return past.add(event);
   };
@@ -130,7 +130,10 @@ async function isOfWrongClock(db: Database, moment: number): Promise<boolean> {
 const pageSize = 500;
 const rowWithContent = computed({ rowId: integer(), content: text() });
 
-/** A sentence for each row that the tables hold otherwise than the log says. Rows with notes that are not recorded yet are left out. */
+/**
+ * A sentence for each row that the tables hold otherwise than the log says. Rows with notes that are not recorded yet are left
+ * out.
+ */
 async function differencesNow(db: Database, orgId: number, rows: Rows): Promise<string[]> {
   // Without a beginning, the log names only what changed.
   if (!rows.has("organizations")) return [];

@@ -11,7 +11,7 @@ import { makeDirectory, readTextIfThere, syncDirectory } from "../../base/files.
 import { ArchiveHeader, headerLine } from "../audit/archive-cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
 import { continues, eventText, eventTime } from "../audit/record.ts";
-import { breakAt, whatChanged, type Break, type Seen } from "../audit/verify.ts";
+import { breakAt, whatChanged, type Break, type VerifiedEvent } from "../audit/verify.ts";
 import { foreignText } from "../../base/text.ts";
 import type { EventRow } from "../store/tables/events.ts";
 import { readText, refuseOddFile } from "../../base/open-file.ts";
@@ -129,13 +129,14 @@ function linesOf(text: string): string {
 export const EventLine = v.looseObject({ id: v.number(), hash: foreignText(64) });
 
 /**
- * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason. `breaks`: events
- * that do not continue the chain, which was broken when the server archived them. `publicKey`: in hex. `see`: gets each event.
+ * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason.
+ * `breaks`: events that do not continue the chain, which was broken when the server archived them. `publicKey`: in hex. `see`:
+ * gets each event.
  */
 export function verifyArchive(
   path: string,
   publicKey: string | undefined,
-  see: (event: Seen) => void = () => undefined,
+  see: (event: VerifiedEvent) => void = () => undefined,
 ): Omit<Archive, "text"> & { breaks: Break[] } {
   const wrong = (reason: string) =>
     new AppError("failed", `The archive ${path} is not as the server wrote it: ${reason}`, {

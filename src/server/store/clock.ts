@@ -166,9 +166,9 @@ function parseStored(text: string | undefined): Stored | undefined {
 }
 
 /**
- * What the clock is compared with. `base`: a point of this boot that was believed. Without one, in the first hour of a
- * boot, steps are usual; but the clock may be neither before `last`, nor long after it: the believed time that an earlier boot stored,
- * as if this process had started at that time.
+ * What the clock is compared with. `base`: a point of this boot that was believed. Without one, in the first hour of a boot,
+ * steps are usual; but the clock may be neither before `last`, nor long after it: the believed time that an earlier boot
+ * stored, as if this process had started at that time.
  */
 type Reference = { base?: Point; last?: Point };
 
