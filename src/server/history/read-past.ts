@@ -115,14 +115,15 @@ const Clock = v.pipe(v.string(), v.parseJson(), v.object({ clock: Moment, expect
  */
 async function isOfWrongClock(db: Database, moment: number): Promise<boolean> {
   if (db.dialect !== "sqlite") return false;
-  const times = (await queryAll(db, clockEvent, clockSql, [])).flatMap(({ after }) => {
+  const jumpsAndReturns = (await queryAll(db, clockEvent, clockSql, [])).flatMap(({ after }) => {
     const parsed = v.safeParse(Clock, after);
     return parsed.success ? [parsed.output] : [];
   });
-  return times.some(({ clock, expected }, at) => {
+  return jumpsAndReturns.some(({ clock, expected }, index) => {
+    // A return: it ends the jump before it.
     if (expected === undefined) return false;
-    const ended = times[at + 1]?.clock ?? clock;
-    const [from, to] = [Math.min(clock, expected), Math.max(clock, expected, ended) + secondMs];
+    const returned = jumpsAndReturns[index + 1]?.clock ?? clock;
+    const [from, to] = [Math.min(clock, expected), Math.max(clock, expected, returned) + secondMs];
     return from <= moment && moment <= to;
   });
 }

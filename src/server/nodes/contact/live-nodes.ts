@@ -8,7 +8,7 @@ import { confirmBy } from "../lifecycle/confirmations-due.ts";
 import { makeConfirmations } from "./confirmations.ts";
 import { actionOf } from "./orders.ts";
 import { makeInterner } from "../../store/intern.ts";
-import { makeOrKnown } from "../../store/stale-reads.ts";
+import { makeOrKnown } from "../../store/or-known.ts";
 import type { Database } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";

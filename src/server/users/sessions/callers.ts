@@ -5,7 +5,7 @@ import { AppError } from "../../../base/errors.ts";
 import { hashToken } from "../../../pki/opaque.ts";
 import type { Caller, UserCaller } from "../../http/route.ts";
 import type { Database } from "../../store/database.ts";
-import { makeOrKnown } from "../../store/stale-reads.ts";
+import { makeOrKnown } from "../../store/or-known.ts";
 import { makeInterner } from "../../store/intern.ts";
 import { joined, queryOne } from "../../store/table.ts";
 import { nodes } from "../../store/tables/nodes.ts";

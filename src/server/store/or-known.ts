@@ -7,7 +7,7 @@ import { isStorageUnavailable } from "./database.ts";
 const askAgainMs = 1000;
 
 /** Returns what `read` reads, or what is known if the database is away. Throws if nothing is known. */
-export type OrKnown = <T>(read: () => Promise<T>, known: T | undefined) => Promise<T>;
+type OrKnown = <T>(read: () => Promise<T>, known: T | undefined) => Promise<T>;
 
 export function makeOrKnown(): OrKnown {
   let awayUntil = Number.NEGATIVE_INFINITY;
