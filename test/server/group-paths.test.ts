@@ -121,6 +121,18 @@ test("paths are summed by the first group of their nodes; a pair counts once, wi
   expect((await groups()).totals).toMatchObject({ online: 2, direct: 2, relayed: 1, broken: 0 });
 });
 
+test("of a broken path, the node that reports it is named first, also if its peer reports another broken path", async () => {
+  const [one, two, app] = [await node("web-1"), await node("web-2"), await node("app-1")];
+  await report(one, broken(two), direct(app, 20));
+  await report(two, direct(one, 10));
+  await report(app, broken(one));
+  const { broken: named } = await groups();
+  expect(named.map(({ node_name, peer_name }) => [node_name, peer_name])).toEqual([
+    ["web-1", "web-2"],
+    ["app-1", "web-1"],
+  ]);
+});
+
 test("a path over relays that are all away does not count, until one of them is back", async () => {
   const [one, two, relay] = [await node("web-1", "web"), await node("app-1", "app"), await node("hub")];
   await relay.checkin({});

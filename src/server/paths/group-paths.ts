@@ -199,9 +199,9 @@ function addEdge(
   const rtt = row.rttUs === null ? Number.NaN : row.rttUs / 1000;
   const known = edges.get(key);
   if (known === undefined) {
-    edges.set(key, { a, b, kind, rtt });
+    edges.set(key, { a, b, kind, reporter: from, rtt });
     return;
   }
-  known.kind = Math.max(known.kind, kind);
+  if (kind > known.kind) [known.kind, known.reporter] = [kind, from];
   if (Number.isNaN(known.rtt) || rtt > known.rtt) known.rtt = rtt;
 }

@@ -39,8 +39,11 @@ export const kindNames = ["direct", "relayed", "broken"] as const;
 export const relayed = kindNames.indexOf("relayed");
 export const broken = kindNames.indexOf("broken");
 
-/** The path of a pair of nodes: `a` and `b` are their indices in `FoundNodes.all`, a < b. `rtt`: ms; NaN if not measured. */
-type Edge = { a: number; b: number; kind: number; rtt: number };
+/**
+ * The path of a pair of nodes: `a` and `b` are their indices in `FoundNodes.all`, a < b. `reporter`: which of them reported this kind.
+ * `rtt`: ms; NaN if not measured.
+ */
+type Edge = { a: number; b: number; kind: number; reporter: number; rtt: number };
 
 export type FoundEdges = {
   /** By the key of the pair, a × number of nodes + b. */
@@ -73,7 +76,7 @@ export function* sumsOf(
   }
   const { from: _from, to: _to, ...sums } = answerOf(totals);
   yield;
-  const named = (some: readonly Edge[]) => some.map((edge) => namedPath(all, worst, edge));
+  const named = (some: readonly Edge[]) => some.map((edge) => namedPath(all, edge));
   const nodesOf = (some: readonly Group[]) => some.reduce((sum, group) => sum + group.nodes, 0);
   const away = sorted.reduce((sum, group) => sum + group.away, 0);
   const counted = nodesOf(sorted);
@@ -93,7 +96,7 @@ export function* sumsOf(
       broken: named(firstBroken),
       relayed: named(firstRelayed),
     },
-    between: (from, to) => sumsBetween({ all, worst, packed }, from, to),
+    between: (from, to) => sumsBetween({ all, packed }, from, to),
   };
 }
 
@@ -204,10 +207,10 @@ function answerOf({ from, to, kinds, rtts }: GroupPair) {
 
 type NamedPath = BetweenGroups["worst"][number];
 
-function namedPath(all: readonly SummedNode[], worst: Uint8Array, { a, b, kind, rtt }: Edge): NamedPath {
+function namedPath(all: readonly SummedNode[], { a, b, kind, reporter, rtt }: Edge): NamedPath {
   // Of a broken path, the node that reports it is named first.
-  const isReportedByOther = kind === broken && worst[a] !== broken;
-  const [node, peer] = isReportedByOther ? [all[b], all[a]] : [all[a], all[b]];
+  const isReversed = kind === broken && reporter === b;
+  const [node, peer] = isReversed ? [all[b], all[a]] : [all[a], all[b]];
   return {
     node: node?.id ?? 0,
     node_name: node?.name ?? "",
@@ -222,20 +225,23 @@ function namedPath(all: readonly SummedNode[], worst: Uint8Array, { a, b, kind, 
 
 type Packed = { put(index: number, edge: Edge): void; get(index: number): Edge; length: number };
 
-/** Holds edges in typed arrays, four numbers for each: they stay in memory as long as the sums. */
+/** Holds edges in typed arrays: they stay in memory as long as the sums. */
 function emptyPack(length: number): Packed {
-  const [ends, kinds] = [new Uint32Array(2 * length), new Uint8Array(length)];
+  /** Three for each edge: both ends, and the reporter. */
+  const nodes = new Uint32Array(3 * length);
+  const kinds = new Uint8Array(length);
   const rtts = new Float64Array(length);
   return {
     length,
-    put(index, { a, b, kind, rtt }) {
-      ends.set([a, b], 2 * index);
+    put(index, { a, b, kind, reporter, rtt }) {
+      nodes.set([a, b, reporter], 3 * index);
       kinds[index] = kind;
       rtts[index] = rtt;
     },
     get: (index) => ({
-      a: ends[2 * index] ?? 0,
-      b: ends[2 * index + 1] ?? 0,
+      a: nodes[3 * index] ?? 0,
+      b: nodes[3 * index + 1] ?? 0,
+      reporter: nodes[3 * index + 2] ?? 0,
       kind: kinds[index] ?? broken,
       rtt: rtts[index] ?? Number.NaN,
     }),
@@ -253,7 +259,7 @@ function badness({ kind, rtt }: Edge): number {
 
 /** The paths between two groups, or within one if they are the same. */
 function sumsBetween(
-  { all, worst, packed }: { all: readonly SummedNode[]; worst: Uint8Array; packed: Packed },
+  { all, packed }: { all: readonly SummedNode[]; packed: Packed },
   one: string | null,
   other: string | null,
 ): BetweenGroups {
@@ -273,5 +279,5 @@ function sumsBetween(
     const [above, upTo] = [roundTripBounds[index - 1] ?? -1, up_to_ms ?? Number.POSITIVE_INFINITY];
     return { up_to_ms, paths: pair.rtts.filter((rtt) => rtt > above && rtt <= upTo).length };
   });
-  return { ...answerOf(pair), round_trips, worst: worstPaths.map((edge) => namedPath(all, worst, edge)) };
+  return { ...answerOf(pair), round_trips, worst: worstPaths.map((edge) => namedPath(all, edge)) };
 }
