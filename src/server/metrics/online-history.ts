@@ -82,29 +82,29 @@ export async function onlineHistory(
      FROM online_counts WHERE org_id = $1 AND at >= $3 GROUP BY at - at % $2 ORDER BY at - at % $2`,
     [orgId, step, since],
   );
-  const only = (found: typeof last) => found && { at: found.at, online: found.online };
+  const onlineOf = (found: typeof last) => found && { at: found.at, online: found.online };
   return {
     every_s: step / 1000,
     points: rows.map((row) => showPoint(row, isMember)),
-    least: only(least),
-    most: only(most),
+    least: onlineOf(least),
+    most: onlineOf(most),
     last,
   };
 }
 
 function showPoint(row: ReturnType<typeof point.parse>, isMember: boolean): OnlineHistory["points"][number] {
   const { at, online, active, applied: current } = row;
-  const path = (value: number | null) => (isMember ? null : value);
-  const ms = (us: number | null) => (us === null ? null : path(us / 1000));
+  const pathFigure = (value: number | null) => (isMember ? null : value);
+  const roundTripMs = (us: number | null) => (us === null ? null : pathFigure(us / 1000));
   return {
     at: formatTime(at),
     online,
     active,
     current,
-    direct: path(row.direct),
-    relayed: path(row.relayed),
-    broken: path(row.broken),
-    rtt_ms_median: ms(row.rttMedian),
-    rtt_ms_95: ms(row.rtt95),
+    direct: pathFigure(row.direct),
+    relayed: pathFigure(row.relayed),
+    broken: pathFigure(row.broken),
+    rtt_ms_median: roundTripMs(row.rttMedian),
+    rtt_ms_95: roundTripMs(row.rtt95),
   };
 }

@@ -15,7 +15,7 @@ const namedPath = joined("x", paths, "n", computed({ nodeName: text() }));
 const ofActiveNodes = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
 
 /** `ownerId`: a member, who sees only the paths of their own nodes, and no underlay addresses. */
-export type Shown = { nodeId?: number; ownerId: number | undefined; isOnline: IsOnline };
+export type PathScope = { nodeId?: number; ownerId: number | undefined; isOnline: IsOnline };
 type IsOnline = (node: NodeRecord) => boolean;
 
 /** The latest paths, of all nodes or of one, sorted by node and address. */
@@ -23,9 +23,9 @@ export async function listPaths(
   reader: Reader,
   orgId: number,
   query: PathQuery,
-  { nodeId, ownerId, isOnline }: Shown,
+  { nodeId, ownerId, isOnline }: PathScope,
 ): Promise<Page<Path>> {
-  const { where, params } = filtered(orgId, query, nodeId, ownerId);
+  const { where, params } = conditionsOf(orgId, query, nodeId, ownerId);
   const total = await queryNumber(reader, `SELECT count(*) AS n ${where}`, params);
   const { limit, offset } = pageOf(query);
   const rows = await queryAll(
@@ -61,7 +61,7 @@ export async function listPaths(
 }
 
 /** The conditions of a list of paths, with the values of their parameters. */
-function filtered(orgId: number, query: PathQuery, nodeId?: number, ownerId?: number) {
+function conditionsOf(orgId: number, query: PathQuery, nodeId?: number, ownerId?: number) {
   const params: (string | number)[] = [orgId];
   let where = ofActiveNodes;
   /** Adds `AND BEGINNING $n END`, unless the value is undefined. */
@@ -86,7 +86,7 @@ export async function countPathsByNode(
   reader: Reader,
   orgId: number,
   query: ListQuery,
-  { ownerId, isOnline }: Shown,
+  { ownerId, isOnline }: PathScope,
 ): Promise<Page<PathCounts>> {
   const params = [orgId, ...(ownerId === undefined ? [] : [ownerId])];
   const where = `${ofActiveNodes}${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
@@ -121,12 +121,12 @@ export async function countPathsByNode(
 }
 
 const relayedRow = paths.pick("nodeId", "path", "relays", "probe");
-type Relayed = { path: Path["path"]; relays: readonly string[]; probe: Path["probe"] };
+type PathThroughRelays = { path: Path["path"]; relays: readonly string[]; probe: Path["probe"] };
 
 /** Whether a path goes over relays that are all away. */
 const relaysAway =
-  (known: Found) =>
-  ({ path, probe, relays }: Relayed): boolean =>
+  (known: NodesByKey) =>
+  ({ path, probe, relays }: PathThroughRelays): boolean =>
     path === "relayed" &&
     probe !== "broken" &&
     relays.length > 0 &&
@@ -159,7 +159,7 @@ const brokenRow = computed({ node: integer(), nodeName: text(), peer: text(), n:
 export async function brokenByNode(
   reader: Reader,
   orgId: number,
-  { ownerId, isOnline, seenAfter, limit }: Shown & { seenAfter: number; limit: number },
+  { ownerId, isOnline, seenAfter, limit }: PathScope & { seenAfter: number; limit: number },
 ): Promise<{ count: number; first: Attention["broken_paths"]["first"] }> {
   const away = await awayPeers(reader, orgId, isOnline);
   const own = [orgId, seenAfter, ...(ownerId === undefined ? [] : [ownerId])];
@@ -189,8 +189,8 @@ export async function brokenByNode(
   return { count, first };
 }
 
-/** Nodes by name and address. */
-type Found = ReadonlyMap<string, { id: number; name: string; isOnline: boolean }>;
+/** Nodes by name, and by each address. */
+type NodesByKey = ReadonlyMap<string, { id: number; name: string; isOnline: boolean }>;
 
 /** The active nodes with these addresses, or names: nodes report relays by the one or the other. */
 async function nodesWith(
@@ -198,7 +198,7 @@ async function nodesWith(
   orgId: number,
   namesOrAddresses: readonly string[],
   isOnline: IsOnline,
-): Promise<Found> {
+): Promise<NodesByKey> {
   const asked = [...new Set(namesOrAddresses)];
   if (asked.length === 0) return new Map();
   const listed = places(asked, 2);

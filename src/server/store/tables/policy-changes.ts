@@ -135,10 +135,11 @@ function triggersOf(dialect: Dialect, { name, table: of, org, key, columns, only
 }
 
 /**
- * Notes that everything before does not count, and then every present row, of the organizations that `which` admits: its argument
- * is the column with their id.
+ * Notes that everything before does not count, and then every present row, of some organizations. `which`: the SQL condition for
+ * them, from the column with their id.
  */
 function beginning(dialect: Dialect, noted: readonly Part[], which: (org: string) => string): string[] {
+  /** SQL: the time of the mark, which all rows of the organization get. */
   const begun = (org: string) =>
     `(SELECT at FROM policy_changes c WHERE c.org_id = ${org} AND c.part = '*' ORDER BY c.id DESC LIMIT 1)`;
   const marks = `${into} SELECT o.id, ${clock[dialect]}, '*', 0, NULL FROM organizations o WHERE ${which("o.id")}`;
