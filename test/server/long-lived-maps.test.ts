@@ -76,6 +76,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "store/intern.ts": { known: "max" },
   "store/migrations.ts": { tableKeys: "program" },
   "store/notices.ts": { channels: "program", listeners: "program" },
+  "store/table.ts": { texts: "program" },
   "store/postgres/notices.ts": { gaps: "waiting", own: "waiting" },
   "store/shared-throttle.ts": { unsent: "max" },
   "store/sqlite/connection.ts": { statements: "program" },

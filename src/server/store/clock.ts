@@ -107,21 +107,9 @@ export async function openClock(
   const store = async (tx: Transaction, present: Point, { isConfirmed = false } = {}) => {
     // A confirmation drops what was believed before, which may lie in the future.
     const stored = isConfirmed ? undefined : parseStored(await readMeta(tx, key));
-    const { id } = bootTime();
-    const own = reference.base === undefined || id === undefined ? [] : [{ id, ...reference.base }];
-    const ofOtherBoots = (stored?.boots ?? []).filter((each) => each.id !== id);
-    const next: Stored = {
-      believed_at: Math.max(stored?.believed_at ?? 0, present.wall),
-      boots: [...own, ...ofOtherBoots].slice(0, maxBoots),
-    };
-    storedText = JSON.stringify(next);
+    const boot = { id: bootTime().id, base: reference.base };
+    storedText = JSON.stringify(nextStored(stored, present, boot));
     await setMeta(tx, key, storedText);
-  };
-  const compareWithDatabase = async () => {
-    const before = wall();
-    const databaseNow = await queryNumber(db, `SELECT ${databaseClock} AS n`);
-    const ownAheadMs = aheadOf(databaseNow, before, wall());
-    databaseAheadMs = Math.abs(ownAheadMs) > toleranceMs ? -ownAheadMs : undefined;
   };
   return {
     wall,
@@ -133,7 +121,7 @@ export async function openClock(
       if (found !== undefined) throw clockDoubted(found);
     },
     async look() {
-      if (comparesDatabase) await compareWithDatabase();
+      if (comparesDatabase) databaseAheadMs = await readDatabaseAhead(db, wall);
       // Another process may have confirmed the clock.
       if (doubt() !== undefined) {
         const text = await readMeta(db, key);
@@ -163,6 +151,28 @@ export async function forgetClock(tx: Pick<Transaction, "run">): Promise<void> {
 
 function parseStored(text: string | undefined): Stored | undefined {
   return text === undefined ? undefined : v.parse(v.pipe(v.string(), v.parseJson(), Stored), text);
+}
+
+/** `id`, `base`: of this boot; nothing is stored of a boot without either. */
+function nextStored(
+  stored: Stored | undefined,
+  present: Point,
+  { id, base }: { id: string | undefined; base: Point | undefined },
+): Stored {
+  const own = base === undefined || id === undefined ? [] : [{ id, ...base }];
+  const ofOtherBoots = (stored?.boots ?? []).filter((each) => each.id !== id);
+  return {
+    believed_at: Math.max(stored?.believed_at ?? 0, present.wall),
+    boots: [...own, ...ofOtherBoots].slice(0, maxBoots),
+  };
+}
+
+/** By how much the clock of the database is ahead of the machine's, ms; undefined: within the tolerance. */
+async function readDatabaseAhead(db: Database, wall: () => number): Promise<number | undefined> {
+  const before = wall();
+  const databaseNow = await queryNumber(db, `SELECT ${databaseClock} AS n`);
+  const ownAheadMs = aheadOf(databaseNow, before, wall());
+  return Math.abs(ownAheadMs) > toleranceMs ? -ownAheadMs : undefined;
 }
 
 /**

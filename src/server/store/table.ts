@@ -314,37 +314,49 @@ const shapeOf = (where: readonly Entry[]) =>
 const withoutUndefined = (row: object): Entry[] =>
   Object.entries(row).filter(([, value]) => value !== undefined);
 
-/** `rows`: all columns of the table. */
-function statements<C extends Columns>(
-  name: string,
-  rows: Picked<RowOf<C>>,
-  columnOf: (key: string) => Bound,
-): Statements<C> {
-  // Each text is made once: the store finds the prepared statement of a text that it has seen far faster than that of an
-  // equal one that was just put together.
+type ColumnOf = (key: string) => Bound;
+
+/** `a = $1 AND b IS NULL`, for the parameters of `comparedValues`. `used`: how many parameters come before them. */
+function conditionOf(where: readonly Entry[], columnOf: ColumnOf, used = 0): string {
+  let number = used;
+  const parts = where.map(([key, value]) => {
+    const { sql } = columnOf(key);
+    if (value === null) return `${sql} IS NULL`;
+    number++;
+    return isAsStored(value) ? `${sql} = CAST($${number} AS TEXT)` : `${sql} = $${number}`;
+  });
+  return parts.join(" AND ");
+}
+
+/** The values of a condition that are compared, as the database stores them. */
+function comparedValues(where: readonly Entry[], columnOf: ColumnOf): Value[] {
+  return where
+    .filter(([, value]) => value !== null)
+    .map(([key, value]) => (isAsStored(value) ? Buffer.from(value) : columnOf(key).write(value)));
+}
+
+/**
+ * Returns a function that makes the text of each shape once: the store finds the prepared statement of a text that it has seen far
+ * faster than that of an equal one that was just put together.
+ */
+function makeTexts(): (shape: string, make: () => string) => string {
   const texts = new Map<string, string>();
-  const textOf = (shape: string, make: () => string): string => {
+  return (shape, make) => {
     let text = texts.get(shape);
     if (text === undefined) texts.set(shape, (text = make()));
     return text;
   };
-  /** `a = $1 AND b IS NULL`, for the parameters of `compared`; `used`: how many parameters come before them. */
-  const condition = (where: readonly Entry[], used = 0) => {
-    let number = used;
-    const parts = where.map(([key, value]) => {
-      const { sql } = columnOf(key);
-      if (value === null) return `${sql} IS NULL`;
-      number++;
-      return isAsStored(value) ? `${sql} = CAST($${number} AS TEXT)` : `${sql} = $${number}`;
-    });
-    return parts.join(" AND ");
-  };
-  /** A value as the database stores it. */
+}
+
+/** `rows`: all columns of the table. */
+function statements<C extends Columns>(
+  name: string,
+  rows: Picked<RowOf<C>>,
+  columnOf: ColumnOf,
+): Statements<C> {
+  const textOf = makeTexts();
   const written = ([key, value]: Entry): Value => columnOf(key).write(value);
-  const compared = (where: readonly Entry[]): Value[] =>
-    where
-      .filter(([, value]) => value !== null)
-      .map(([key, value]) => (isAsStored(value) ? Buffer.from(value) : written([key, value])));
+  const compared = (where: readonly Entry[]) => comparedValues(where, columnOf);
   // Each statement with its parameters.
   const insertion = (row: object, suffix = ""): [string, Params] => {
     const values = withoutUndefined(row);
@@ -357,7 +369,7 @@ function statements<C extends Columns>(
   const selection = (where: object): [string, Params] => {
     const entries = Object.entries(where);
     const text = textOf(`select ${shapeOf(entries)}`, () => {
-      return `SELECT ${rows.select()} FROM ${name} WHERE ${condition(entries) || "1 = 1"} ORDER BY 1`;
+      return `SELECT ${rows.select()} FROM ${name} WHERE ${conditionOf(entries, columnOf) || "1 = 1"} ORDER BY 1`;
     });
     return [text, compared(entries)];
   };
@@ -384,7 +396,7 @@ function statements<C extends Columns>(
       const entries = Object.entries(where);
       const text = textOf(`update ${keysOf(set)} where ${shapeOf(entries)}`, () => {
         const assigned = set.map(([key], at) => `${columnOf(key).sql} = $${at + 1}`).join(", ");
-        return `UPDATE ${name} SET ${assigned} WHERE ${condition(entries, set.length)}`;
+        return `UPDATE ${name} SET ${assigned} WHERE ${conditionOf(entries, columnOf, set.length)}`;
       });
       return tx.run(text, [...set.map(written), ...compared(entries)]);
     },
@@ -392,7 +404,7 @@ function statements<C extends Columns>(
       const entries = Object.entries(where);
       const text = textOf(
         `delete ${shapeOf(entries)}`,
-        () => `DELETE FROM ${name} WHERE ${condition(entries)}`,
+        () => `DELETE FROM ${name} WHERE ${conditionOf(entries, columnOf)}`,
       );
       return tx.run(text, compared(entries));
     },
