@@ -88,7 +88,7 @@ export function isHandRun({ state, registeredAt }: Pick<NodeRow, "state" | "regi
 }
 
 /** `isUnclaimed`: no machine has registered as the node with this name yet. */
-export function nameTaken(name: string, { isUnclaimed } = { isUnclaimed: false }): AppError {
+export function nameTaken(name: string, { isUnclaimed = false } = {}): AppError {
   const more = isUnclaimed ? " Its machine registers with a token that was made for this node." : "";
   return new AppError("name_taken", `A node named ${name} already exists.${more}`, {
     errors: { name: ["This name is taken."] },

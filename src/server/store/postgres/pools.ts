@@ -43,11 +43,11 @@ export function openPools(url: string, applicationName: string): Pools {
       connection: { ...sessionSettings, application_name: applicationName },
       onclose: () => undefined,
     });
-  const open = () => {
+  const openAll = () => {
     const writes = Array.from({ length: writeConnections }, () => pool(1));
     return { reads: pool(readConnections), writes, idle: [...writes], pulse: pool(1) };
   };
-  let pools = open();
+  let pools = openAll();
   let subscription: { channel: string; listener: () => void } | undefined;
   /** The pools that have subscribed, or are about to. */
   let listening: typeof pools | undefined;
@@ -75,26 +75,27 @@ export function openPools(url: string, applicationName: string): Pools {
       const { idle } = pools;
       const sql = idle.pop();
       if (sql === undefined) throw new AppError("internal", "More transactions than connections for writes");
-      let next = sql;
+      /** What goes back to the idle connections. */
+      let returned = sql;
       try {
         return await work(sql);
       } catch (error) {
         if (isReadOnly(error) && idle === pools.idle) {
           // Opens new connections: a session stays read-only if the database was when it began.
-          next = pool(1);
-          pools.writes[pools.writes.indexOf(sql)] = next;
+          returned = pool(1);
+          pools.writes[pools.writes.indexOf(sql)] = returned;
           void sql.close({ timeout: 0 }).catch(() => undefined);
         }
         throw error;
       } finally {
-        idle.push(next);
+        idle.push(returned);
       }
     },
     async pulse(query) {
       const used = pools;
       const giveUp = () => {
         if (used !== pools) return;
-        pools = open();
+        pools = openAll();
         // Queries that wait on the old connections fail at once.
         void closeAll(used, 0);
       };
