@@ -37,9 +37,9 @@ export const linkPointer: GenerationPointer = {
   },
   follow(directory, files) {
     for (const file of files) {
-      const there = lstatSync(join(directory, file), { throwIfNoEntry: false }) !== undefined;
+      const isThere = lstatSync(join(directory, file), { throwIfNoEntry: false }) !== undefined;
       const target = join("current", file);
-      if (!there && existsSync(join(directory, target))) symlinkSync(target, join(directory, file));
+      if (!isThere && existsSync(join(directory, target))) symlinkSync(target, join(directory, file));
     }
   },
 };

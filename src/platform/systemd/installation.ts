@@ -118,15 +118,15 @@ export function systemdRemoval(
 ): Change[] {
   const known = new Set([...state.files.keys(), ...state.packaged.keys()]);
   if (slug !== undefined) {
-    const others = organizations.some((each) => each.mode === "server" && each.slug !== slug);
+    const hasOthers = organizations.some((each) => each.mode === "server" && each.slug !== slug);
     if (!known.has(templateUnit)) return [];
-    const own = [engineUnit(slug), ...(known.has(edgeTemplate) ? [edgeUnit(slug)] : [])];
-    if (others) return [systemctl("disable", "--now", ...own)];
+    const ownUnits = [engineUnit(slug), ...(known.has(edgeTemplate) ? [edgeUnit(slug)] : [])];
+    if (hasOthers) return [systemctl("disable", "--now", ...ownUnits)];
     // The checks first: they could start the edge again.
     return [
       systemctl("disable", "--now", authTimer),
       systemctl("stop", authUnit),
-      systemctl("disable", "--now", ...own),
+      systemctl("disable", "--now", ...ownUnits),
     ];
   }
   const names = [...state.files.keys()];

@@ -96,12 +96,12 @@ export async function setLinkNames(bus: Bus, wanted: LinkNames): Promise<boolean
     return true;
   } catch (error) {
     // All or nothing: releases before 246 lack the last call, and names then belong into /etc/hosts.
-    await bus.call(revert(wanted.link)).catch(() => undefined);
+    await bus.call(revertCall(wanted.link)).catch(() => undefined);
     throw error;
   }
 }
 
-const revert = (link: number) => ({ ...manager, member: "RevertLink", signature: "i", body: [link] });
+const revertCall = (link: number) => ({ ...manager, member: "RevertLink", signature: "i", body: [link] });
 
 /** Reverts all settings if the interface has our server. False if it has not, or does not exist any more. */
 export async function revertLink(bus: Bus, link: number, server: LinkNames["server"]): Promise<boolean> {
@@ -109,7 +109,7 @@ export async function revertLink(bus: Bus, link: number, server: LinkNames["serv
     const { DNSEx } = await readLink(bus, link);
     const own = hostBytes(server.host);
     if (!DNSEx.some(([, host, port]) => port === server.port && Bun.deepEquals(host, own))) return false;
-    await bus.call(revert(link));
+    await bus.call(revertCall(link));
     return true;
   } catch (error) {
     if (isGone(error)) return false;

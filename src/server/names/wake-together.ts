@@ -4,7 +4,10 @@
 /** A change never waits longer, ms. */
 const longestMs = 1500;
 
-/** Returns a function to call after a change of names: it wakes the organization's nodes now, or after the rest of the last time. */
+/**
+ * Returns a function to call after a change of names. It wakes the organization's nodes at once or, soon after they were woken, when
+ * the organization has rested.
+ */
 export function makeWaking(deps: {
   wake(orgId: number): void;
   /** For how long an organization rests after waking: about as long as its nodes need, ms. */

@@ -60,21 +60,24 @@ export async function makePhone(
   const requester = `${call.org.id} person ${userId}`;
   throttle.check("phones", requester);
   const asked = { wish, keys, userId, actor, now: system.now(), seenFrom: call.address };
-  const made = await db
+  const outcome = await db
     .writeFor({ org: call.org.id }, (tx) => makeInside(tx, services, call.org.id, asked))
     .catch((error: unknown) => {
       throw wish.kind === "new" ? explainTaken(error, { name: wish.name }) : error;
     });
-  if ("waiting" in made) {
-    if (made.isNew) throttle.count("phones", requester);
-    return made.waiting;
+  if ("waiting" in outcome) {
+    if (outcome.isNew) throttle.count("phones", requester);
+    return outcome.waiting;
   }
   // Blocks the certificate of a former key.
   await runDueUpkeep(services, call.org.id);
-  return readPhoneSite(services, call.org.id, made.id);
+  return readPhoneSite(services, call.org.id, outcome.id);
 }
 
-/** Makes the phone in the transaction, or holds it for approval. The order matters: a repetition (2) makes nothing, so it passes the limits (3) and the approval (4). */
+/**
+ * Makes the phone in the transaction, or holds it for approval. The order matters: a repetition (2) makes nothing, so it needs
+ * neither limits (3) nor an approval (4).
+ */
 async function makeInside(
   tx: Transaction,
   services: Services,
@@ -131,7 +134,10 @@ async function phoneOf(tx: Transaction, orgId: number, { wish, userId, actor }: 
 
 const issued = certificates.pick("version", "createdAt");
 const [{ times: maxSites, withinMs }] = limits.phones.windows;
-/** The newest certificates of the user's phones ($2), created after $3 (ms), latest first. There are at most two versions, each with up to `maxSites`. */
+/**
+ * The newest certificates of the user's phones ($2), created after $3 (ms), latest first. There are at most two versions, each with
+ * up to `maxSites`.
+ */
 const newestIssued = `SELECT ${issued.select("c")} FROM certificates c JOIN nodes n ON n.id = c.node_id
   WHERE n.org_id = $1 AND n.owner_id = $2 AND n.phone IS NOT NULL AND c.kind = 'overlay' AND c.created_at > $3
   ORDER BY c.id DESC LIMIT ${2 * maxSites}`;

@@ -85,9 +85,9 @@ function requireForm(org: Overlay, subnets: readonly string[], present: readonly
     // Not one that the node has already: earlier versions accepted such subnets.
     if (special !== undefined && !present.includes(text))
       throw refused(`${text} overlaps ${special}, which is never routed through an overlay.`);
-    for (const own of [org.network, org.network6 ?? ""].map(parseNetwork)) {
-      if (own !== undefined && networksOverlap(own, network))
-        throw refused(`${text} overlaps the overlay's own network ${own.text}.`);
+    for (const overlay of [org.network, org.network6 ?? ""].map(parseNetwork)) {
+      if (overlay !== undefined && networksOverlap(overlay, network))
+        throw refused(`${text} overlaps the overlay's own network ${overlay.text}.`);
     }
     return { text: network.text, network };
   });

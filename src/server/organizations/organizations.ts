@@ -190,7 +190,7 @@ export async function deleteOrganization(
   await db.write(async (tx) => {
     const deleted = await organizations.update(tx, { id: org.id, deletedAt: null }, { deletedAt: now });
     if (deleted === 0) throw new AppError("not_found", notFound.organization);
-    // The revocations before took a while. The role is asked again, not the session: it may have been on a machine that is revoked now.
+    // Ask for the role again, because the revocations before took a while. Not for the session: its machine may be revoked by now.
     await requireRole(tx, org.id, actor, "owner");
     await tx.run(
       `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3

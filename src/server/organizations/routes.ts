@@ -67,23 +67,23 @@ export const memberHandlers = (services: Services): Handlers<typeof membersApi> 
     list: (call, input) => listRows(services, call, listed(call.org.role === "member"), input),
     retrieve: async (call) => ({ body: await findMember(services.db, call.org, call.id()) }),
     async create(call, input) {
-      const added = await addMember(services, call.org, input, by(call));
+      const added = await addMember(services, call.org, input, roleAndActor(call));
       return { status: 201, body: await emailInvitation(services, call.org, added) };
     },
     async update(call, { role, owner_id }) {
-      const as = { ...by(call), confirmation: { id: owner_id } };
+      const as = { ...roleAndActor(call), confirmation: { id: owner_id } };
       const { member, access } = await changeRole(services, call.org, call.id(), role, as);
       return { body: { ...member, ...reportOf(access) }, ...tokensLeft(access) };
     },
     async delete(call, { revoke_nodes, revoke_tokens, report }) {
       const ends = { revokeNodes: revoke_nodes === "true", revokeTokens: revoke_tokens === "true" };
-      const { access } = await removeMember(services, call.org, call.id(), by(call), ends);
+      const { access } = await removeMember(services, call.org, call.id(), roleAndActor(call), ends);
       return { ...(report === "true" ? { body: reportOf(access) } : noContent), ...tokensLeft(access) };
     },
   };
 };
 
-const by = (call: OrganizationCall) => ({ role: call.org.role, actor: actorOf(call) });
+const roleAndActor = (call: OrganizationCall) => ({ role: call.org.role, actor: actorOf(call) });
 
 /** The header that lists the remaining tokens. */
 function tokensLeft(access: Access): { headers?: Record<string, string> } {

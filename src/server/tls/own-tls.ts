@@ -100,6 +100,6 @@ async function readAuthority(deps: Deps): Promise<X509Authority> {
     });
     return created.certificatePem + created.privateKeyPem;
   });
-  const at = pem.indexOf("-----BEGIN PRIVATE KEY");
-  return { certificatePem: pem.slice(0, at), privateKeyPem: pem.slice(at) };
+  const keyFrom = pem.indexOf("-----BEGIN PRIVATE KEY");
+  return { certificatePem: pem.slice(0, keyFrom), privateKeyPem: pem.slice(keyFrom) };
 }

@@ -28,7 +28,7 @@ export async function requireFreshClaim(
   if ((await nodeOfName(db, call.org.id, name)) !== undefined) await call.requireFresh();
 }
 
-/** As requireFreshClaim, and also where a node that a user registers would get groups which the policy gives to the user's nodes. */
+/** As requireFreshClaim. Asks also if the policy gives groups to the user's nodes: the new node would get them. */
 export async function requireFreshForNode(
   db: Pick<Reader, "get" | "all">,
   call: Pick<OrganizationCall, "org" | "caller" | "requireFresh">,

@@ -209,10 +209,11 @@ async function checkRoom(
   now: number,
 ): Promise<void> {
   const sql = `SELECT count(*) AS n FROM registration_requests WHERE org_id = $1 ${answerable(now)}`;
-  const own = ownerId === null ? 0 : await queryNumber(tx, `${sql} AND owner_id = $2`, [org.id, ownerId]);
-  if (own < maxOfOneUser && (await queryNumber(tx, sql, [org.id])) < maxOfOrganization) return;
+  const ownCount =
+    ownerId === null ? 0 : await queryNumber(tx, `${sql} AND owner_id = $2`, [org.id, ownerId]);
+  if (ownCount < maxOfOneUser && (await queryNumber(tx, sql, [org.id])) < maxOfOrganization) return;
   const waitingMachines =
-    own < maxOfOneUser
+    ownCount < maxOfOneUser
       ? `${maxOfOrganization} machines of this organization`
       : `${maxOfOneUser} machines of yours`;
   throw new AppError("too_many_waiting", `${waitingMachines} wait for approval already.`, {
@@ -232,20 +233,20 @@ export async function answerRequest(
     await requireRole(tx, orgId, actor);
     const now = system.now();
     const sql = `SELECT ${requests.select()} FROM registration_requests WHERE org_id = $1 AND id = $2`;
-    const present = await queryOne(tx, requests, sql, [orgId, id]);
-    if (present === undefined) {
+    const request = await queryOne(tx, requests, sql, [orgId, id]);
+    if (request === undefined) {
       throw new AppError(
         "not_found",
         "There is no such registration: it has ended, or its machine has asked anew.",
       );
     }
-    const open = await queryOne(tx, requests, `${sql} ${answerable(now, was)}`, [orgId, id]);
-    if (open === undefined) throw notOpen(present, was);
+    const isOpen = (await tx.get(`${sql} ${answerable(now, was)}`, [orgId, id])) !== undefined;
+    if (!isOpen) throw notOpen(request, was);
     const isRefused = state === "refused";
-    if (isRefused) await releaseUse(tx, open.tokenId);
-    const tokenId = isRefused ? null : open.tokenId;
+    if (isRefused) await releaseUse(tx, request.tokenId);
+    const tokenId = isRefused ? null : request.tokenId;
     await requests.update(tx, { id }, { state, tokenId, expiresAt: now + lifetimeMs });
-    await recordRequest(tx, open, `registration.${state}`, actor, now);
+    await recordRequest(tx, request, `registration.${state}`, actor, now);
   });
 }
 

@@ -134,14 +134,14 @@ async function notifyBatch(services: Mailing, found: readonly Due[]): Promise<vo
     await notifyNodes(tx, orgId, ids);
     return untold;
   });
-  for (const own of Map.groupBy(told, ({ ownerId }) => ownerId).values()) await mailTo(services, own);
+  for (const ofOwner of Map.groupBy(told, ({ ownerId }) => ownerId).values()) await mailTo(services, ofOwner);
 }
 
 /** One e-mail for all nodes of a user whose time ends. Without an SMTP server, the console and events show it. */
-async function mailTo({ mail, log, publicUrl }: Mailing, own: readonly Due[]): Promise<void> {
-  const [first] = own;
+async function mailTo({ mail, log, publicUrl }: Mailing, ofOwner: readonly Due[]): Promise<void> {
+  const [first] = ofOwner;
   if (mail === undefined || first === undefined) return;
-  const lines = own.map(({ name, until }) => `${name}: until ${formatTime(until)}`).join("\n");
+  const lines = ofOwner.map(({ name, until }) => `${name}: until ${formatTime(until)}`).join("\n");
   const address = confirmationPage(publicUrl, first.slug);
   const sentence = `${first.slug} asks you to confirm that these machines are still yours. Each is cut off from the network at its time:`;
   const body = `${sentence}\n\n${lines}\n\nSign in and confirm them:\n${address}\n`;

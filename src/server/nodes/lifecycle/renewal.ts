@@ -82,7 +82,10 @@ const offlinePick = computed({ isOffline: truth(0) });
  */
 const isEarly = (now: string) => `(c.not_before > ${now} AND a.not_before <= ${now})`;
 
-/** Makes certificates that are not valid yet due, so that their nodes get others at the next check-in. One transaction an organization. */
+/**
+ * Makes certificates that are not valid yet due for renewal, in one transaction for each organization. Their nodes get others at the
+ * next check-in.
+ */
 export async function makeEarlyDue({
   db,
   system,

@@ -23,7 +23,10 @@ import { emailKey } from "../../../base/text.ts";
 
 type Org = { id: number; slug: string };
 
-/** Gives the node to a member or to the organization. Throws not_found for a revoked node, validation_failed for an owner who is no member. */
+/**
+ * Gives the node to a member or to the organization. Throws not_found for a revoked node, validation_failed for an owner who is no
+ * member.
+ */
 export async function transferNode(
   services: NodeStore,
   org: Org,

@@ -28,18 +28,18 @@ export async function obtainCertificate(
   const within = { ...deps, signal: AbortSignal.any([deps.signal, tooSlow]) };
   const { client, key } = await openAccount(options, within);
   const wish = wishOf(options, client.directory);
-  const open =
+  const openOrder =
     (await continueOrder(client, wish, within)) ??
     (await beginOrder(client, options, wish, replaces, within));
   const { system, store } = within;
   const cleaners: (() => Promise<void>)[] = [];
   try {
     const solver = makeSolver(options, key, within, cleaners);
-    const { certificate } = await followOrder(client, options, open, solver, within);
+    const { certificate } = await followOrder(client, options, openOrder, solver, within);
     if (certificate === undefined) throw unexpected("its valid order names no certificate");
     const chain = await client.download(certificate);
     const { readServerChain } = await import("../../../pki/x509.ts");
-    const { privateKey } = open;
+    const { privateKey } = openOrder;
     const read = readServerChain(chain, {
       ...namesOf(options),
       privateKeyPem: privateKey,
@@ -126,12 +126,12 @@ async function continueOrder(
   wish: Wish,
   { store }: OrderDeps,
 ): Promise<OpenOrder | undefined> {
-  const open = await store.order();
-  if (open === undefined) return undefined;
-  if (JSON.stringify(open.wish) === JSON.stringify(wish)) {
+  const openOrder = await store.order();
+  if (openOrder === undefined) return undefined;
+  if (JSON.stringify(openOrder.wish) === JSON.stringify(wish)) {
     try {
-      const { body } = await client.post(open.url, Order);
-      if (body.status !== "invalid") return open;
+      const { body } = await client.post(openOrder.url, Order);
+      if (body.status !== "invalid") return openOrder;
     } catch (error) {
       // An authority forgets ended orders.
       if (!(error instanceof AcmeProblem) || error.status >= 500 || error.status === 429) throw error;
@@ -164,9 +164,9 @@ async function beginOrder(
     throw error;
   });
   if (location === undefined) throw unexpected("it gave no URL of the order");
-  const open: OpenOrder = { wish, url: location, privateKey: await makeServerKey() };
-  await store.setOrder(open);
-  return open;
+  const openOrder: OpenOrder = { wish, url: location, privateKey: await makeServerKey() };
+  await store.setOrder(openOrder);
+  return openOrder;
 }
 
 /** Follows the order until it is valid. */
