@@ -75,7 +75,7 @@ export function findProcess(args: readonly string[]): number | undefined {
     .find((pid) => pid > 0 && pid !== process.pid && !threads.has(pid) && runsWith(pid, tail, line));
 }
 
-/** Skips kernel threads, a third or more of /proc. Skips none in a container, where process 2 is an ordinary one. */
+/** The ids of kernel threads, a third or more of /proc. Empty in a container, where process 2 is an ordinary one. */
 export function kernelThreads(): ReadonlySet<number> {
   try {
     readlinkSync("/proc/2/exe");

@@ -22,16 +22,21 @@ export async function unitState(unit: string, system: Pick<System, "run">): Prom
   const names = ["LoadState", "ActiveState", "UnitFileState", "MainPID"] as const;
   const answer = await unitProperties(unit, names, system);
   if (answer === undefined) return { is: "unknown", startsAtBoot: isEnabled(unit), pid: undefined };
-  const { LoadState, ActiveState, UnitFileState, MainPID } = answer;
-  const isActive = ["active", "activating", "reloading"].includes(ActiveState);
-  let is: UnitState["is"] = LoadState === "loaded" ? "stopped" : "missing";
-  if (isActive) is = "running";
-  if (LoadState === "masked" || UnitFileState.startsWith("masked")) is = "masked";
   return {
-    is,
-    startsAtBoot: UnitFileState.startsWith("enabled"),
-    pid: Number(MainPID) || undefined,
+    is: whatItIs(answer),
+    startsAtBoot: answer.UnitFileState.startsWith("enabled"),
+    // systemd says 0 where there is no main process.
+    pid: Number(answer.MainPID) || undefined,
   };
+}
+
+type Answer = Record<"LoadState" | "ActiveState" | "UnitFileState", string>;
+
+function whatItIs({ LoadState, ActiveState, UnitFileState }: Answer): UnitState["is"] {
+  // First, because a unit that was masked while it ran is active still.
+  if (LoadState === "masked" || UnitFileState.startsWith("masked")) return "masked";
+  if (["active", "activating", "reloading"].includes(ActiveState)) return "running";
+  return LoadState === "loaded" ? "stopped" : "missing";
 }
 
 /** The timer of the checks, and whether they can run. */

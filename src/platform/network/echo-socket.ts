@@ -44,7 +44,10 @@ type Family = {
   filter: { level: number; name: number; bytes: number };
 };
 
-const [datagram, raw, headerBytes] = [2, 3, 8];
+/** socket(2): SOCK_DGRAM and SOCK_RAW. */
+const [datagram, raw] = [2, 3];
+/** The length of an ICMP header. */
+const headerBytes = 8;
 const ipv4: Family = {
   domain: 2,
   protocol: 1,

@@ -13,7 +13,10 @@ export type RawUdp = {
   close(): void;
 };
 
+/** socket(2): address families, SOCK_RAW, IPPROTO_UDP, SOCK_NONBLOCK. */
 const [inet, inet6, raw, udp, nonBlocking] = [2, 10, 3, 17, 0o4000];
+/** The length of a UDP header. */
+const headerBytes = 8;
 const symbols = {
   socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
   recv: { args: [FFIType.i32, FFIType.ptr, FFIType.u64, FFIType.i32], returns: FFIType.i64 },
@@ -36,9 +39,9 @@ export function openRawUdp(): RawUdp | undefined {
     const length = Number(c.recv(fd, ptr(buffer), buffer.length, 0));
     // IPv4 includes its header, whose length counts words of four bytes. IPv6 does not.
     const start = family === inet ? ((buffer[0] ?? 0) & 0x0f) * 4 : 0;
-    if (length < start + 8) return undefined;
+    if (length < start + headerBytes) return undefined;
     const port = ((buffer[start + 2] ?? 0) << 8) | (buffer[start + 3] ?? 0);
-    return { port, payload: buffer.slice(start + 8, length) };
+    return { port, payload: buffer.slice(start + headerBytes, length) };
   };
   return {
     read() {
@@ -64,14 +67,16 @@ export function sendFromPort(from: number, to: { host: string; port: number }, p
   if (c === undefined || fd < 0) return false;
   try {
     // The header of UDP (RFC 768) without a checksum, which IPv4 permits. The kernel adds that of IP.
-    const packet = new Uint8Array(8 + payload.length);
+    const packet = new Uint8Array(headerBytes + payload.length);
     const view = new DataView(packet.buffer);
     for (const [at, value] of [from, to.port, packet.length].entries()) view.setUint16(2 * at, value);
-    packet.set(payload, 8);
-    const name = new Uint8Array(16);
-    new Uint16Array(name.buffer)[0] = inet;
-    name.set(addressBytes(address), 4);
-    return Number(c.sendto(fd, ptr(packet), packet.length, 0, ptr(name), name.length)) === packet.length;
+    packet.set(payload, headerBytes);
+    // struct sockaddr_in: the family, a port that raw sockets ignore, the address.
+    const target = new Uint8Array(16);
+    new Uint16Array(target.buffer)[0] = inet;
+    target.set(addressBytes(address), 4);
+    const sent = c.sendto(fd, ptr(packet), packet.length, 0, ptr(target), target.length);
+    return Number(sent) === packet.length;
   } finally {
     closeSync(fd);
   }

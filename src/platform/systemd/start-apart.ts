@@ -12,6 +12,7 @@ type UsedSystem = {
 
 /** `name`: of the transient unit. A unit of that name that runs already stays the only one. */
 export async function startApart(name: string, argv: readonly string[], system: UsedSystem): Promise<void> {
+  // A parent with the id 1 is systemd: this process is a service.
   if (hasSystemd(system) && process.ppid === 1) {
     const how = ["--quiet", "--collect", "--unit", name, "--property", "OOMPolicy=continue"];
     await system.run(["/usr/bin/systemd-run", ...how, "--", ...argv]);

@@ -36,7 +36,7 @@ function exitService(nft: string, file: string): string {
   );
 }
 
-/** Undefined: no block is wanted. */
+/** The changes that install the unit, or remove it where no block is `wanted` (undefined). */
 export function exitInstallation(
   wanted: { nft: string; file: string } | undefined,
   { files }: Pick<SystemdState, "files">,

@@ -120,6 +120,7 @@ export function makeCheckins(services: Omit<Deps, "admitsChange" | "sealNotes">)
       for (let isWoken = true; ;) {
         const { current, names, isOutdated } = await readNews(deps, org, nodeId, { request, nodeVersion });
         const hasNews = (isOutdated && !current.node.isEnded) || names !== undefined || isNews();
+        // Without a wake-up, the time is over or the poll was closed.
         if (hasNews || !isWoken) {
           // With news, the answer does not wait for the write, whose lock may be held: the node confirms again at its next check-in.
           if (!hasNews) await confirming;

@@ -9,8 +9,8 @@ const gatheredMs = 50;
 const writtenTogether = 100;
 
 /**
- * Returns what stores a confirmed version, and resolves when it is written. `replica`: this process, which the notices name.
- * `known`: the nodes that it has in memory, by id; their `confirmed` is updated here.
+ * Returns a function that stores a confirmed version; its promise resolves when that is written. `replica`: this process, which the
+ * notices name. `known`: the nodes that it has in memory, by id; their `confirmed` is updated here.
  */
 export function makeConfirmations(
   db: Database,

@@ -19,7 +19,7 @@ import { isHub } from "../../../protocol/routing/roles.ts";
 export type LiveNode = {
   id: number;
   orgId: number;
-  /** The row of a revoked node, for its order; undefined for all others. The other members do not count then. */
+  /** The row of a revoked node, for its order; undefined for all others. If it is set, the other members do not count. */
   revoked: NodeRecord | undefined;
   isPending: boolean;
   /** An ephemeral node that may come back. `revoked` is undefined then. */
