@@ -154,15 +154,19 @@ export async function updateRoute(
 ): Promise<Route> {
   const change = given(options);
   await changeRouters(services, org, { network, via }, actor, (node) => {
-    if (!node.subnets.includes(network))
-      throw new AppError("not_found", `${node.name} is no router of ${network}.`);
+    requireRouter(node, network);
     return { routeOptions: withOptions(node, network, change) };
   });
   return shownRoute(services, org, network, presence);
 }
 
 export async function deleteRoute(services: Services, org: Org, wanted: Wanted, actor: Actor): Promise<void> {
-  await changeRouters(services, org, wanted, actor, ({ subnets }) => ({
-    subnets: subnets.filter((each) => each !== wanted.network),
-  }));
+  await changeRouters(services, org, wanted, actor, (node) => {
+    requireRouter(node, wanted.network);
+    return { subnets: node.subnets.filter((each) => each !== wanted.network) };
+  });
+}
+
+function requireRouter({ name, subnets }: NodeRecord, network: string): void {
+  if (!subnets.includes(network)) throw new AppError("not_found", `${name} is no router of ${network}.`);
 }

@@ -64,6 +64,9 @@ test("several nodes route one network, the preferred one last in the configurati
     (await send("DELETE", undefined, `?network=${encodeURIComponent(network)}&via=${a.id}`)).status,
   ).toBe(204);
   expect(await unsafeRoutes(user)).toEqual([{ route: network, via: b.ip }]);
+  // A node that is no router of it any more: nothing is changed or recorded.
+  const again = await send("DELETE", undefined, `?network=${encodeURIComponent(network)}&via=${a.id}`);
+  expect([again.status, again.text]).toMatchObject([404, expect.stringContaining("is no router of")]);
   expect((await send("DELETE", undefined, `?network=${encodeURIComponent(network)}`)).status).toBe(204);
   expect(await unsafeRoutes(user)).toEqual([]);
   // Options end with their subnet.
