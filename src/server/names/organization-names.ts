@@ -106,8 +106,8 @@ function isSameGroup(a: Omit<NamedEntry, "regroupedAt">, b: Omit<NamedEntry, "re
 
 /** About as many names are in one answer; those of one version stay together. */
 const pageSize = 1500;
-/** After this many changes that a node does not see, the answer has the version alone. */
-const silentChanges = 64;
+/** After more changes that a node does not see, it is told the version alone, so that its next request does not scan them again. */
+const mostScanned = 64;
 
 export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 
@@ -126,8 +126,8 @@ export function* prepareTable(book: Book): Generator<unknown, undefined> {
 
 function* makeTable(book: Book): Generator<unknown, NamesForPeers> {
   const { visibility, version } = book;
-  const present = book.table?.madeWith === visibility ? book.table : undefined;
-  if (present?.version === version) return present.value;
+  const cached = book.table?.madeWith === visibility ? book.table : undefined;
+  if (cached?.version === version) return cached.value;
   const classes = new Set<NamesClass>();
   for (const node of book.nodes.values()) {
     if (node.isGone) continue;
@@ -136,13 +136,13 @@ function* makeTable(book: Book): Generator<unknown, NamesForPeers> {
     if (!isCached) yield;
   }
   // Only for new classes: comparing all classes takes long, and most changes make none.
-  const isSame = present !== undefined && classes.symmetricDifference(present.classes).size === 0;
-  const value = isSame ? present.value : yield* tableFor(visibility, classes);
+  const isSame = cached !== undefined && classes.symmetricDifference(cached.classes).size === 0;
+  const value = isSame ? cached.value : yield* tableFor(visibility, classes);
   book.table = { madeWith: visibility, version, classes, value };
   return value;
 }
 
-/** The node gets all names, to answer its peers. */
+/** Whether the node gets all names, to answer its peers. */
 function servesPeers(book: Book, nodeId: number, asked: NamesRequest): boolean {
   const { digest, too_many } = tableOf(book, nodeId, asked);
   return digest !== "" && too_many !== true;
@@ -185,16 +185,16 @@ export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesN
     if ("node" in change) page.addNode(change.node);
     else page.addAlias(change.alias);
   }
-  const isSilent = page.size() === 0 && !isWhole && asked.part !== true;
-  return isSilent && scanned <= silentChanges ? undefined : page.answer(book.version, view, false);
+  const isEmpty = page.size() === 0 && !isWhole && asked.part !== true;
+  return isEmpty && scanned <= mostScanned ? undefined : page.answer(book.version, view, false);
 }
 
 /** The nodes that this one sees, by their overlay addresses; without itself, and those that are gone. */
 export function seenFrom(book: Book, nodeId: number): (address: string) => NamedEntry | undefined {
   const { version, visibility } = book;
   if (book.places?.version !== version) {
-    const present = [...book.nodes.values()].filter(({ isGone }) => !isGone);
-    const nodes = present.flatMap((node) =>
+    const named = [...book.nodes.values()].filter(({ isGone }) => !isGone);
+    const nodes = named.flatMap((node) =>
       [node.ip, node.ip6].flatMap((each): [string, NodeState][] => (each === null ? [] : [[each, node]])),
     );
     book.places = { version, nodes: new Map(nodes) };

@@ -1,5 +1,5 @@
-// Everything that a user, or the holder of a token, can still use. One query finds it. It ends in the transaction that
-// removes, disables or demotes the user, or revokes the token. The answer lists what keeps working.
+// Ends what a user, or the holder of a token, can still use (find-access.ts), in the transaction that removes, disables or demotes the
+// user, or revokes the token. The answer lists what keeps working.
 
 import type { AccessItem, AccessReport } from "../../api/left-access.ts";
 import { AppError } from "../../base/errors.ts";
@@ -10,110 +10,15 @@ import { requireRole } from "../require-role.ts";
 import { deleteWebhookInside } from "../webhooks/webhooks.ts";
 import { revokeInside } from "../nodes/lifecycle/revoke.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { computed, integer, queryAll, queryOne, text, textOrNull, truth, word } from "../store/table.ts";
+import { queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/organizations.ts";
 import { revokeTokenInside, type TokenKind } from "../users/revoke-token.ts";
+import { findAccess, accessKinds, type AccessOf, type Found } from "./find-access.ts";
 
-const kinds = [
-  "invitation",
-  "node",
-  "registration",
-  "registration_token",
-  "service_token",
-  "webhook",
-] as const;
-
-/** Whose access: that of a user, or of what was made with a token. */
-export type AccessOf = { kind: "person" | "service" | "registration_token"; id: number };
 /** `left`: what keeps working. `revoked`: what ended. */
 export type Access = { left: AccessItem[]; revoked: AccessItem[] };
 
-/**
- * `own`: a registration with the user's own sign-in. `byToken`: a node of the organization that came by a token of the user.
- * `ifLeft`: the organization revokes nodes of users who leave.
- */
-const foundRow = computed({
-  orgSlug: text(),
-  kind: word(kinds),
-  id: integer(),
-  name: textOrNull(),
-  orgId: integer(),
-  own: truth(0),
-  byToken: truth(0),
-  ifLeft: truth(0),
-});
-type Found = ReturnType<typeof foundRow.parse>;
-
 const maxListed = 1000;
-/**
- * The source and, of a user, the tokens that the user created. $1 and $2: kind and id of the source. $3: now, in ms. $4: the
- * organization, or null for all.
- */
-const principals = `principals AS (
-  SELECT CAST($1 AS TEXT) AS kind, CAST($2 AS BIGINT) AS id
-  UNION ALL SELECT 'service', id FROM service_tokens WHERE $1 = 'person' AND created_by = $2
-  UNION ALL SELECT 'registration_token', id FROM registration_tokens WHERE $1 = 'person' AND created_by = $2)`;
-const principalNames = "SELECT kind || '/' || id FROM principals";
-/** For rows of older versions, without a recorded creator: the subjects of events of this type by the principals. */
-const subjects = (type: string) => `SELECT e.subject FROM events e JOIN principals p
-  ON e.actor LIKE '{"kind":"' || p.kind || '","id":' || p.id || ',%'
-  WHERE e.type = '${type}' AND e.org_id = coalesce($4, e.org_id)`;
-/** Tokens that the user created and that may still be used. */
-const liveTokens = (kind: TokenKind, isLive: string) =>
-  `SELECT '${kind}' AS kind, t.id, t.name, t.org_id, 0 AS own, 0 AS by_token FROM ${kind}s t
-   WHERE $1 = 'person' AND t.created_by = $2 AND t.revoked_at IS NULL AND ${isLive}`;
-/**
- * Nodes of a user are those that the user owns. The registrant counts only for unfinished registrations, and for
- * nodes of earlier versions, which recorded no owner.
- */
-const isByRegistrant = "($1 <> 'person' OR n.owner_known = 0 OR n.state = 'pending')";
-/**
- * The creator may have kept the token, or know what was made with it. So its machines are listed with what the user
- * can still use.
- */
-const isByToken = `($1 = 'person' AND n.owner_known = 1 AND n.owner_id IS NULL AND n.state <> 'pending')`;
-/** SQL condition: the node came by a token of the principals. */
-const ofTokens = `n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token') OR n.id IN
-  (SELECT r.node_id FROM registrants r WHERE r.principal IN (SELECT kind || '/' || id FROM principals WHERE kind <> 'person'))`;
-// The parts of the query. Each gives the columns of `liveTokens`, in this order: kind, id, name, organization, `own`, `by_token`.
-
-/** Sent by the principals, or to the user. */
-const openInvitations = `SELECT 'invitation', m.id, m.email, m.org_id, 0, 0 FROM memberships m
-  WHERE m.user_id IS NULL AND m.expires_at > $3 AND (m.invited_by IN (${principalNames})
-    OR (m.invited_by IS NULL AND 'member/' || m.email IN (${subjects("member.invited")}))
-    OR m.email = (SELECT email FROM users WHERE $1 = 'person' AND id = $2))`;
-const liveWebhooks = `SELECT 'webhook', w.id, NULL, w.org_id, 0, 0 FROM webhooks w
-  WHERE w.deleted_at IS NULL AND (w.created_by IN (${principalNames})
-    OR (w.created_by IS NULL AND 'webhook/' || w.id IN (${subjects("webhook.created")})))`;
-/** The principals registered the node. For rows without a recorded registrant, the event of the registration tells it. */
-const isRegistered = `n.id IN (SELECT r.node_id FROM registrants r WHERE r.principal IN (${principalNames}))
-  OR n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token')
-  OR (NOT EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id)
-    AND 'node/' || n.id IN (${subjects("node.registered")}))`;
-/** A pending node is a registration that is not complete. Ephemeral nodes that ended may come back. */
-const liveNodes = `SELECT CASE WHEN n.state = 'pending' THEN 'registration' ELSE 'node' END, n.id, n.name, n.org_id,
-    CASE WHEN EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id AND r.principal = 'person/' || $2)
-      AND $1 = 'person' THEN 1 ELSE 0 END, CASE WHEN ${isByToken} THEN 1 ELSE 0 END
-  FROM nodes n WHERE (n.state <> 'revoked' OR n.ended_at IS NOT NULL)
-    AND (n.registered_at IS NOT NULL OR n.state = 'pending')
-    AND (($1 = 'person' AND n.owner_id = $2) OR (${isByToken} AND (${ofTokens}))
-      OR (${isByRegistrant} AND (${isRegistered})))`;
-const allAccess = `WITH ${principals}
-  SELECT a.kind, a.id, a.name, a.org_id, a.own, a.by_token, o.slug AS org_slug, o.revoke_leaver_nodes AS if_left FROM (
-    ${liveTokens("registration_token", "t.used < t.uses AND t.expires_at > $3")}
-    UNION ALL ${liveTokens("service_token", "(t.expires_at IS NULL OR t.expires_at > $3)")}
-    UNION ALL ${openInvitations} UNION ALL ${liveWebhooks} UNION ALL ${liveNodes}
-  ) a JOIN organizations o ON o.id = a.org_id AND o.deleted_at IS NULL
-  WHERE a.org_id = coalesce($4, a.org_id) ORDER BY a.org_id, a.kind = 'node', a.kind, a.id`;
-
-async function findAccess(
-  reader: Pick<Reader, "all">,
-  { kind, id }: AccessOf,
-  now: number,
-  org?: { id: number },
-): Promise<Found[]> {
-  return queryAll(reader, foundRow, allAccess, [kind, id, now, org?.id ?? null]);
-}
 
 /** The access that a user, or the holder of a token, still has. */
 export async function accessOf(reader: Pick<Reader, "all">, source: AccessOf, now: number): Promise<Access> {
@@ -128,10 +33,9 @@ export type Ending = {
   /** Also ends incomplete registrations with these tokens. */
   revokeTokens?: boolean;
   revokeWebhooks?: boolean;
+  /** Nodes of the organization that came by a user's tokens end only if these tokens end as well: they are often servers. */
   revokeNodes?: boolean;
-  /**
-   * Nodes of the organization that came by a user's tokens end only together with these tokens: they are often servers.
-   */
+  /** The user leaves: the user's nodes end where the organization wants that (`ifLeft`), also without `revokeNodes`. */
   isLeaving?: boolean;
   /** The reason that a revoked node stores. */
   reason: string;
@@ -235,7 +139,7 @@ export function accessForEvent(access: Access): { after?: Record<string, unknown
   const tokens = tokensOf(access);
   const count = (items: readonly AccessItem[]) =>
     Object.fromEntries(
-      kinds.flatMap((kind) => {
+      accessKinds.flatMap((kind) => {
         const n = items.filter((each) => !isToken(each) && each.kind === kind).length;
         return n === 0 ? [] : [[kind, n]];
       }),

@@ -69,7 +69,7 @@ export function adminGrant({ kind, id }: Actor): Grant {
 }
 
 /**
- * Recorded before the node is active. When a user leaves, `offboarding/left-access.ts` then finds nodes in registration too.
+ * Recorded before the node is active. When a user leaves, `offboarding/find-access.ts` then finds nodes in registration too.
  */
 export async function recordRegistrant(
   tx: Transaction,
