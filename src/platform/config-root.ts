@@ -79,6 +79,7 @@ export function requireRootForServices(configRoot: string, root: string | undefi
   if (root !== undefined && hasOrganizations(root)) requireOwnUnits(configRoot, root);
 }
 
+/** Whether the root holds an organization of this machine. */
 export function hasOrganizations(root: string): boolean {
   try {
     return readdirSync(root).some((name) => existsSync(join(root, name, "node-config.json")));

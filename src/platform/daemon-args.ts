@@ -15,6 +15,7 @@ export type DaemonPlaces = {
 /** The machine that makes the plan. The plan may be for a different one. */
 export type Machine = { platform: string; env: Record<string, string | undefined>; executable: string };
 
+/** `platform` and `env`: of the system that runs the daemon. */
 export function daemonArgs(
   places: DaemonPlaces,
   platform: string,

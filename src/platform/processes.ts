@@ -50,6 +50,7 @@ function linuxStart(pid: number): string | undefined {
   return `${bootId()}:${ticks}`;
 }
 
+/** The age, ms, by a start time of ps. */
 export function unixAge(started: string, nowMs: number): number {
   return nowMs - Date.parse(`${started} UTC`);
 }

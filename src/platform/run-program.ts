@@ -46,6 +46,7 @@ async function readOutput(
   return text;
 }
 
+/** Throws `failed` if the program cannot be started or prints too much. A status other than 0 is no error. */
 export async function runProgram(
   argv: readonly string[],
   options: RunOptions & { env: Record<string, string> },

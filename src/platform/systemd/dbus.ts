@@ -34,6 +34,7 @@ export class BusError extends AppError {
   }
 }
 
+/** Throws `failed` where there is no bus, or it does not admit this user. */
 export async function openBus(path: string = systemBus): Promise<Bus> {
   const opened = Promise.withResolvers<void>();
   let changes = 0;

@@ -74,6 +74,7 @@ export function rootOfTask(places: DaemonPlaces, system: Machine): string | unde
   return present === undefined ? undefined : rootIn(present, system.env);
 }
 
+/** The config root in the XML of a task. */
 export function rootIn(task: string, env: Env): string {
   const [, args = ""] = /<Arguments>([^<]*)<\/Arguments>/.exec(task) ?? [];
   const text = args.replace(/&#(\d{1,7});/g, (_, code: string) => String.fromCodePoint(Number(code)));

@@ -232,10 +232,12 @@ async function giveSecondAddress(tx: Transaction, org: IssuingOrg, before: NodeR
   return node;
 }
 
+/** The versions of the certificates that each node has, in ascending order. */
 export function versionsOf({ certificateVersion }: Pick<IssuingOrg, "certificateVersion">): (1 | 2)[] {
   return certificateVersion === "both" ? [1, 2] : [certificateVersion];
 }
 
+/** The addresses of the node with their prefix lengths, as a certificate of this version names them. */
 export function networksOf(org: IssuingOrg, node: NodeRow, version: 1 | 2): string[] {
   const withPrefix = (ip: string | null, network: string | null) => {
     const prefix = network === null ? undefined : parseNetwork(network)?.prefix;

@@ -51,6 +51,7 @@ function aliasOf(row: Row): Alias {
   };
 }
 
+/** Throws conflict, name_taken, validation_failed. */
 export async function createAlias(
   { db, system }: Store,
   org: Org,
@@ -171,6 +172,7 @@ async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Pro
   return found;
 }
 
+/** Throws not_found. */
 export async function deleteAlias({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
   const now = system.now();
   await db.writeFor({ org: org.id }, (tx) =>

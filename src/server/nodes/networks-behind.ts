@@ -18,6 +18,7 @@ import type { NodeStore } from "./node-store.ts";
 type Org = { id: number; slug: string };
 type Presence = { isOnline(node: NodeRecord): boolean };
 
+/** The networks behind nodes that match the search, sorted, each with its routers and the nodes that offer it. */
 export async function listRoutes(
   reader: Pick<Reader, "all">,
   org: Org,
@@ -131,6 +132,7 @@ async function shownRoute(services: Services, org: Org, network: string, presenc
   return all.find((each) => each.network === network) ?? { network, routers: [] };
 }
 
+/** Makes the nodes `via` routers of the network, beside those that it has. Throws not_found, and what `checkSubnets` throws. */
 export async function createRoute(
   services: Services,
   org: Org,
@@ -145,6 +147,7 @@ export async function createRoute(
   return shownRoute(services, org, network, presence);
 }
 
+/** Changes metric or maintenance of routers. Throws not_found for a node that is no router of the network. */
 export async function updateRoute(
   services: Services,
   org: Org,
@@ -160,6 +163,7 @@ export async function updateRoute(
   return shownRoute(services, org, network, presence);
 }
 
+/** The nodes route the network no longer. Throws not_found for a node that is no router of it. */
 export async function deleteRoute(services: Services, org: Org, wanted: Wanted, actor: Actor): Promise<void> {
   await changeRouters(services, org, wanted, actor, (node) => {
     requireRouter(node, wanted.network);

@@ -20,6 +20,7 @@ const ipPick = nodes.pick("ip");
 const nameServers = `SELECT ${ipPick.select()} FROM nodes
   WHERE org_id = $1 AND state = 'active' AND is_name_server = 1 ORDER BY id LIMIT 3`;
 
+/** The node of a phone, and its site file without the private key, which the browser adds. */
 export async function readPhoneSite(services: Services, orgId: number, id: number): Promise<PhoneSite> {
   const { db, views } = services;
   const { view, node } = await readTogether(db, views, orgId, id);

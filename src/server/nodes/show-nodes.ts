@@ -84,6 +84,7 @@ const appliedOf = (node: Node) => node.applied_config_version ?? 0;
 /** What is shown of a node beside its row. The certificates by the id of the node. */
 export type Beside = { orgVersion: number; certificates: Map<number, ShownCertificate[]> };
 
+/** What `show` needs beside the rows of these nodes. */
 export async function readBeside(db: Reader, orgId: number, ids: readonly number[]): Promise<Beside> {
   const [orgVersion, certificates] = await Promise.all([
     readConfigVersion(db, orgId),
@@ -92,6 +93,7 @@ export async function readBeside(db: Reader, orgId: number, ids: readonly number
   return { orgVersion, certificates };
 }
 
+/** As `showAll`, without a query, and without the time since which the node lacks its configuration. */
 export function show({ system, changes, reports }: NodeStore, record: NodeRecord, beside: Beside): Node {
   const node = reports?.onto(record) ?? record;
   const online = isOnline(node, system.now(), changes);

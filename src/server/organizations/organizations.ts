@@ -44,6 +44,7 @@ export type Migrate = (
   now: number,
 ) => Promise<void>;
 
+/** The context that seals the order key with this id: in another row the key does not open. */
 export function orderKeyContext(kid: string): string {
   return `order key ${kid}`;
 }
@@ -73,6 +74,7 @@ const counted = computed({ nodeCount: integer() });
 export const organizationColumns = `${shownPick.select("o")},
   (SELECT count(*) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked') AS node_count`;
 
+/** The organization as the API shows it. `role`: that of the caller; null without one. */
 export function organizationOf(row: Row, role: Organization["role"]): Organization {
   const org = shownPick.parse(row);
   // In the order of the schema.
@@ -150,6 +152,7 @@ export async function createOrganization(
   });
 }
 
+/** Throws not_found, also for a deleted organization. `role`: as for organizationOf. */
 export async function findOrganization(
   reader: Pick<Transaction, "get">,
   org: Pick<Org, "id">,

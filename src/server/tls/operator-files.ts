@@ -6,6 +6,7 @@ import { AppError, fromSystemError } from "../../base/errors.ts";
 import { readText } from "../../base/open-file.ts";
 import type { TlsSource } from "./listeners.ts";
 
+/** `read` throws bad_configuration for files that cannot be read or do not fit together. */
 export function tlsFromFiles(files: { certFile: string; keyFile: string }): TlsSource {
   return {
     read() {

@@ -35,25 +35,25 @@ export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
   return {
     engineAt: (port) => engines.get(port),
     async look() {
-      const found: NodeRow[] = [];
+      const offering: NodeRow[] = [];
       const places: typeof engines = new Map();
       const isOffered = machineRoot !== undefined && db.dialect !== "postgres";
       ownNodes = isOffered ? nodesOfMachine(machineRoot, ownNodes) : [];
-      for (const { own, port, place } of ownNodes) {
-        const org = await organizations.find(db, { slug: own.org_slug });
+      for (const { config, port, place } of ownNodes) {
+        const org = await organizations.find(db, { slug: config.org_slug });
         // A node of another control plane may have the same number and an organization of the same name.
-        if (org === undefined || !Bun.deepEquals(own.order_key, org.orderPublic)) continue;
-        const node = await nodes.find(db, { orgId: org.id, id: own.node_id, state: "active" });
+        if (org === undefined || !Bun.deepEquals(config.order_key, org.orderPublic)) continue;
+        const node = await nodes.find(db, { orgId: org.id, id: config.node_id, state: "active" });
         if (node === undefined || !isHub(node)) continue;
         places.set(port, place);
-        found.push(node);
+        offering.push(node);
       }
       engines = places;
-      const former = await nodes.all(db, { tcp: atPlane });
-      const ids = new Set(found.map(({ id }) => id));
+      const stored = await nodes.all(db, { tcp: atPlane });
+      const ids = new Set(offering.map(({ id }) => id));
       const changes = [
-        ...found.filter(({ tcp }) => tcp !== atPlane).map((node) => ({ node, tcp: atPlane })),
-        ...former.filter(({ id }) => !ids.has(id)).map((node) => ({ node, tcp: null })),
+        ...offering.filter(({ tcp }) => tcp !== atPlane).map((node) => ({ node, tcp: atPlane })),
+        ...stored.filter(({ id }) => !ids.has(id)).map((node) => ({ node, tcp: null })),
       ];
       for (const { node, tcp } of changes) await storeTcp(db, node, tcp);
     },
@@ -76,7 +76,8 @@ export async function storeTcp(
   });
 }
 
-type OwnNode = { own: NodeConfig; port: number; place: EnginePlace; stamp: string };
+/** A node of this machine. `port`: of its engine. `stamp`: changes with its files. */
+type OwnNode = { config: NodeConfig; port: number; place: EnginePlace; stamp: string };
 
 /**
  * The nodes whose directories are in `configRoot`. `before`: what the last call returned. A long blocklist takes a tenth of a second
@@ -97,10 +98,10 @@ function nodesOfMachine(configRoot: string, before: readonly OwnNode[]): OwnNode
       const unchanged = before.find((node) => node.stamp === stamp);
       if (unchanged !== undefined) return unchanged;
       const [json = "", yaml = ""] = paths.map((path) => readText(path));
-      const own = v.parse(NodeConfig, JSON.parse(json));
-      const config = Bun.YAML.parse(yaml) as YamlValue;
-      const { port = 0, ...place } = listenPlaceIn(isMap(config) ? config : {});
-      return port === 0 ? [] : { own, port, place, stamp };
+      const config = v.parse(NodeConfig, JSON.parse(json));
+      const engineConfig = Bun.YAML.parse(yaml) as YamlValue;
+      const { port = 0, ...place } = listenPlaceIn(isMap(engineConfig) ? engineConfig : {});
+      return port === 0 ? [] : { config, port, place, stamp };
     } catch {
       // Left out: the files are damaged, which the agent reports, or they are being replaced.
       return [];

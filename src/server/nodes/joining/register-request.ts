@@ -22,12 +22,14 @@ export function refusePrivateKeys(request: Partial<RegisterRequest>): void {
   }
 }
 
+/** Throws validation_failed for an engine that nodes of this organization may not have. */
 export function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
   const sentence = whyEngineRefused(overlay_version, org, caVersion);
   if (sentence === undefined) return;
   throw invalidField("overlay_version", sentence);
 }
 
+/** Throws validation_failed for a host key, or a certificate request, that cannot be read. */
 export async function readKeys(request: Asked): Promise<Keys> {
   const hostPublicKey = readHostKey(request);
   if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };

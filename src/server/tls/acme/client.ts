@@ -54,6 +54,7 @@ const maxChainBytes = 256 * 1024;
 const nonceTries = 30;
 const maxRetryAfterMs = 86_400_000;
 
+/** Reads the directory of the ACME server. Throws AppError, or AcmeProblem where the server refuses. */
 export async function openAcme(edge: AcmeEdge, key: AccountKey): Promise<AcmeClient> {
   const { body: directory } = await readAcme(edge, edge.directoryUrl, Directory);
   const nonces: string[] = [];
