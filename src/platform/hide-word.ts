@@ -5,8 +5,8 @@ import { closeSync, writeSync } from "node:fs";
 import { openPlain, readBytes } from "../base/open-file.ts";
 
 /**
- * Overwrites the word in this process's own argument memory, whose place the kernel shows (proc(5), fields 48 and 49 of
- * stat). Linux only; elsewhere, and where that memory may not be written, the word stays visible.
+ * Overwrites the word in this process's own argument memory, whose beginning the kernel shows (proc(5), field 48 of stat).
+ * Linux only; elsewhere, and where that memory may not be written, the word stays visible.
  */
 export function hideWord(word: string): void {
   if (process.platform !== "linux" || word === "") return;

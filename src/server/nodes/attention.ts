@@ -175,17 +175,11 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
   });
   return {
     count,
-    first: first.flatMap(({ id, name, version }) =>
-      advisoriesFor(version)
-        .slice(0, 1)
-        .map((found) => ({
-          id,
-          name,
-          overlay_version: version,
-          advisory: found.id,
-          fixed_in: found.fixed_in,
-        })),
-    ),
+    first: first.flatMap(({ id, name, version }) => {
+      const [advisory] = advisoriesFor(version);
+      if (advisory === undefined) return [];
+      return { id, name, overlay_version: version, advisory: advisory.id, fixed_in: advisory.fixed_in };
+    }),
   };
 }
 

@@ -5,8 +5,10 @@ import { AppError } from "../../base/errors.ts";
 import type { Caller, OrganizationAccess } from "../http/route.ts";
 import type { Transaction } from "../store/database.ts";
 
+type Call = { caller: Caller; org: OrganizationAccess };
+
 /** The user whose nodes "me" means. Throws validation_failed for callers that are no members, such as programs. */
-export function requireMe({ caller, org }: { caller: Caller; org: OrganizationAccess }): number {
+export function requireMe({ caller, org }: Call): number {
   if (caller.kind === "person" && !org.visiting) return caller.userId;
   throw new AppError("validation_failed", "Only a member of the organization has nodes of their own.", {
     errors: { owner: ["Sign in as a member of the organization."] },
@@ -17,13 +19,7 @@ export function requireMe({ caller, org }: { caller: Caller; org: OrganizationAc
  * The user who must own a node to revoke it, for the role `member`. Undefined for the roles above it, which may revoke
  * every node. Throws permission_denied for a service token with the role `member`.
  */
-export function ownerRequiredOf({
-  caller,
-  org,
-}: {
-  caller: Caller;
-  org: OrganizationAccess;
-}): number | undefined {
+export function ownerRequiredOf({ caller, org }: Call): number | undefined {
   if (org.role !== "member") return undefined;
   if (caller.kind === "person") return caller.userId;
   throw mayNotRevoke();

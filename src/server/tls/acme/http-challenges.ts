@@ -13,7 +13,7 @@ export type ChallengeListener = {
 };
 
 const retryMs = 5000;
-const path = "/.well-known/acme-challenge/";
+const challengePath = "/.well-known/acme-challenge/";
 
 /**
  * Listens now or, if the port is taken, as soon as it is free: the present certificate may be good for weeks, so the
@@ -64,10 +64,10 @@ async function answer(request: Request, { publicUrl, find }: ChallengeListener):
   if (!URL.canParse(request.url)) return new Response(null, { status: 400 });
   if (request.method !== "GET" && request.method !== "HEAD") return new Response(null, { status: 405 });
   const { pathname, search } = new URL(request.url);
-  if (!pathname.startsWith(path)) {
+  if (!pathname.startsWith(challengePath)) {
     return new Response(null, { status: 308, headers: { Location: publicUrl + pathname + search } });
   }
-  const token = pathname.slice(path.length);
+  const token = pathname.slice(challengePath.length);
   const authorization = /^[A-Za-z0-9_-]{1,256}$/.test(token) ? await find(token) : undefined;
   if (authorization === undefined) return new Response(null, { status: 404 });
   return new Response(authorization, { headers: { "Content-Type": "application/octet-stream" } });
