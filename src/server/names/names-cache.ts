@@ -81,7 +81,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
 
   const load = async (orgId: number): Promise<CachedNames> => {
     const noticesBefore = notices;
-    const fresh = await read(db, orgId, cached.get(orgId));
+    const fresh = await readNames(db, orgId, cached.get(orgId));
     if (noticesBefore !== notices) outdate(fresh);
     const total = [...cached.values()].reduce((sum, { book }) => sum + book.changes.length, 0);
     if (total > maxEntries) cached.clear();
@@ -148,7 +148,10 @@ function knowsTable(book: Book, nodeId: number, asked: NamesRequest): boolean {
   return asked.peers === undefined || asked.peers === tableOf(book, nodeId, asked).digest;
 }
 
-/** Adds suffix and table to the news, if the node lacks them: they have no version of their own. */
+/**
+ * Adds suffix and table to the news, if the node lacks them: they have no version of their own. Undefined: nothing to send, also to a
+ * node that has no name itself.
+ */
 function withSettings(
   news: NamesNews | undefined,
   known: CachedNames,
@@ -191,7 +194,11 @@ const aliasPick = nameAliases.pick(
 );
 
 /** Reads the changes since `known`, or everything. */
-async function read(reader: Reader, orgId: number, known: CachedNames | undefined): Promise<CachedNames> {
+async function readNames(
+  reader: Reader,
+  orgId: number,
+  known: CachedNames | undefined,
+): Promise<CachedNames> {
   // The version is read before the rows: rows of a later version are read again next time.
   const sql = `SELECT ${orgPick.select()} FROM organizations WHERE id = $1`;
   const org = (await queryOne(reader, orgPick, sql, [orgId])) ?? {
@@ -201,7 +208,8 @@ async function read(reader: Reader, orgId: number, known: CachedNames | undefine
     nameSuffix: null,
   };
   const rules = await rulesOf(reader, orgId, org.namesToAll, known);
-  // A book that is ahead comes from before a restored backup; one that is too old, or full of outdated entries, is made anew.
+  // Otherwise a new book is made: if the version in memory is higher than that in the database (a backup was restored), or older than
+  // the changes that the database still has, or if outdated entries fill the book.
   const isUsable =
     known !== undefined &&
     known.book.version <= org.namesVersion &&
