@@ -100,8 +100,8 @@ async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, no
 }
 
 /**
- * Current certificates. Without those of ephemeral nodes, which live only as long, and of phones, whose users are asked to import them
- * again.
+ * Current certificates. Not of ephemeral nodes, for which the end of a certificate is usual, nor of phones, whose users are asked to
+ * import them again.
  */
 const certified = `FROM certificates c JOIN nodes n ON n.id = c.node_id
   WHERE c.org_id = $1 AND c.state = 'current' AND c.kind = 'overlay'

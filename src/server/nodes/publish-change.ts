@@ -51,8 +51,8 @@ export async function publishChange(
     ? await blockFormerLater(tx, after.id, isUrgent ? version : atLeisure, services.system.now())
     : 0;
   if (isRenamed) {
-    // The former name is held until all nodes have a version: that which blocks the former certificates, not known yet (null), or if
-    // there are none, the present one, whose rules do not have the former name.
+    // The former name is held until all nodes have confirmed a version. If former certificates are to be blocked, it is the version
+    // that blocks them, which is not known yet (null). Otherwise it is the present one, whose rules do not have the former name.
     await holdName(tx, before, blocked > 0 ? null : await readConfigVersion(tx, org.id));
   }
   return fingerprint ?? undefined;
