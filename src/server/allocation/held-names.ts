@@ -41,11 +41,11 @@ export async function releaseOwnName(tx: Transaction, { orgId, name, id }: Named
   await heldNames.delete(tx, { orgId, name, nodeId: id });
 }
 
-const hold = heldNames.pick("heldVersion", "heldUntil", "freeAt");
+const holdPick = heldNames.pick("heldVersion", "heldUntil", "freeAt");
 /** Why a name is not free. */
-export type NameHold = ReturnType<typeof hold.parse>;
+export type NameHold = ReturnType<typeof holdPick.parse>;
 
 export async function holdsOf(reader: Pick<Reader, "all">, orgId: number, name: string): Promise<NameHold[]> {
-  const sql = `SELECT ${hold.select()} FROM held_names WHERE org_id = $1 AND name = $2`;
-  return queryAll(reader, hold, sql, [orgId, name]);
+  const sql = `SELECT ${holdPick.select()} FROM held_names WHERE org_id = $1 AND name = $2`;
+  return queryAll(reader, holdPick, sql, [orgId, name]);
 }

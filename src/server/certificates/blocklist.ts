@@ -76,8 +76,13 @@ export async function readBlocklist(
   const trusted = blocked.filter((each) => each.isTrusted);
   if (printsOf(trusted).length <= limit) return printsOf(trusted);
   trusted.sort((a, b) => Number(b.isRevoked) - Number(a.isRevoked) || b.notAfter - a.notAfter || a.id - b.id);
+  const kept: typeof trusted = [];
   let room = limit;
-  const kept = trusted.filter(({ prints }) => (room -= prints.length) >= 0);
+  for (const each of trusted) {
+    room -= each.prints.length;
+    if (room < 0) break;
+    kept.push(each);
+  }
   return printsOf(kept.sort((a, b) => a.id - b.id));
 }
 

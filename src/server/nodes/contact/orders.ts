@@ -52,10 +52,10 @@ export async function openOrderKey(
   secretKey: Store["secretKey"],
 ): Promise<SigningKey> {
   try {
-    const keys = await organizations.find(reader, { id: orgId });
-    if (keys === undefined) throw new AppError("not_found", notFound.organization);
-    const context = orderKeyContext(keys.orderPublic.kid);
-    return v.parse(SigningKey, JSON.parse(openSecret(secretKey, keys.orderKeySealed, context)));
+    const org = await organizations.find(reader, { id: orgId });
+    if (org === undefined) throw new AppError("not_found", notFound.organization);
+    const context = orderKeyContext(org.orderPublic.kid);
+    return v.parse(SigningKey, JSON.parse(openSecret(secretKey, org.orderKeySealed, context)));
   } catch (cause) {
     if (cause instanceof AppError && cause.code !== "bad_configuration") throw cause;
     const message =

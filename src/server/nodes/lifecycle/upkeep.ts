@@ -117,7 +117,7 @@ async function organizationsWithFormer({ db, system }: Store, orgId = 0): Promis
 
 /** Certificates that are blocked without a pause: other writers get their turns in it. */
 const blockedTogether = 100;
-const isLastOfMany = (at: number) => at % blockedTogether === blockedTogether - 1;
+const isPauseDue = (index: number) => index % blockedTogether === blockedTogether - 1;
 
 async function blockFormer(tx: Transaction, orgId: number, now: number): Promise<void> {
   const duePick = certificates.pick("id", "nodeId", "notAfter");
@@ -127,8 +127,8 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
   const isListed = due.some(({ notAfter }) => notAfter > now);
   const version = isListed ? await raiseConfigVersion(tx, orgId) : await readConfigVersion(tx, orgId);
   const blockedAtVersion = isListed ? version : null;
-  for (const [at, { id }] of due.entries()) {
-    if (isLastOfMany(at)) await tx.pause();
+  for (const [index, { id }] of due.entries()) {
+    if (isPauseDue(index)) await tx.pause();
     await certificates.update(
       tx,
       { id },
@@ -137,8 +137,8 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
   }
   const left = `SELECT count(*) AS n FROM certificates
     WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL`;
-  for (const [at, nodeId] of [...new Set(due.map((row) => row.nodeId))].entries()) {
-    if (isLastOfMany(at)) await tx.pause();
+  for (const [index, nodeId] of [...new Set(due.map((row) => row.nodeId))].entries()) {
+    if (isPauseDue(index)) await tx.pause();
     if ((await queryNumber(tx, left, [nodeId])) === 0) await boundHolds(tx, nodeId, version);
   }
   await announceBlocklist(tx, orgId, now);
