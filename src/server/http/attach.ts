@@ -31,11 +31,13 @@ export type CallOf<E extends Endpoint> = Omit<CallBelow<E["path"]>, "param" | "i
 };
 type CallBelow<Path> = Path extends `${typeof organizationPrefix}${string}` ? OrganizationCall : Call;
 
+/** What an answer carries: JSON of its schema, which may be written already (`raw`); else bytes of its `type`; else nothing. */
 type Content<A extends Answer> = A extends { schema: infer S extends v.GenericSchema }
   ? { body: Sendable<v.InferOutput<S>> } | { raw: NonNullable<Reply["raw"]> }
   : A extends { type: string }
     ? { raw: NonNullable<Reply["raw"]> }
     : { body?: never; raw?: never };
+/** A list may be read-only: it is only written. */
 type Sendable<T> = T extends readonly (infer Item)[] ? readonly Item[] : T;
 /** One of the declared answers. `status` may be left out for 200. */
 export type ReplyOf<E extends Endpoint> = {
@@ -60,6 +62,8 @@ type Growing<E extends Endpoint> = {
 export type Handler<E extends Endpoint> = E extends { grows: true } ? Handle<E> | Growing<E> : Handle<E>;
 type Subject = Readonly<Record<string, Endpoint>>;
 export type Handlers<S extends Subject> = { [K in keyof S]: Handler<S[K]> };
+
+// The same for the code below, which does not know the endpoint.
 
 type AnyHandle = { handle(call: Call, input: unknown): Reply | Promise<Reply> }["handle"];
 type AnyHandler =

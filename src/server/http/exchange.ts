@@ -20,8 +20,12 @@ export type Edge = { addressOf(request: Request): string; operator?: Operator; i
 export type Params = Readonly<Record<string, string | undefined>>;
 
 export class Exchange implements Call, InputSource {
+  // The pipeline sets the first five before it calls the route; `requireRoom` only for routes that let an organization grow.
   caller: Caller = { kind: "none" };
   org: OrganizationAccess | undefined = undefined;
+  admitAgain: () => Promise<void> = () => Promise.resolve();
+  requireFresh: () => Promise<void> = () => Promise.resolve();
+  requireRoom: Call["requireRoom"] = () => Promise.resolve();
   readonly request: Request;
   /** The body, until the route takes it: a held request must not keep it in memory. */
   text = "";
@@ -34,12 +38,6 @@ export class Exchange implements Call, InputSource {
   readonly #edge: Edge;
   readonly #params: Params;
   readonly #nextId: () => string;
-  /** The pipeline sets this before it calls the route. */
-  admitAgain: () => Promise<void> = () => Promise.resolve();
-  /** The pipeline sets this before it calls the route. */
-  requireFresh: () => Promise<void> = () => Promise.resolve();
-  /** Set before routes that let an organization grow. */
-  requireRoom: Call["requireRoom"] = () => Promise.resolve();
 
   constructor(request: Request, edge: Edge, params: Params, nextId: () => string) {
     this.request = request;
@@ -52,7 +50,7 @@ export class Exchange implements Call, InputSource {
     return (this.#id ??= this.#nextId());
   }
 
-  /** The id, if a log line used it. */
+  /** The id, if a log line has it: only then the answer shows it. Reading it makes none. */
   get idInLog(): string | undefined {
     return this.#id;
   }

@@ -37,6 +37,7 @@ export async function listOrganizations(
   const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
   const seesAll = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
   const closed = await closedTo(db, call);
+  // $1: the user. $2: 1 if the caller sees all. $3: the organization of a service token. $4: the search. $5, $6: what is closed.
   const isClosed = "($5 = 1 AND o.second_factor = 1) OR ($6 = 1 AND m.role IS NULL)";
   const visible = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
     WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)

@@ -76,9 +76,9 @@ export function showMember({ id, email, role, userId, createdAt, expiresAt }: Me
 }
 
 /**
- * A user that joins without a link ($3 = 1: added by the operator). These need a link: users that an invitation created,
- * and, unless the operator adds them, staff and members of other organizations. Until they accept, this organization
- * learns nothing about them.
+ * The user of the address $1, if it joins the organization $2 without a link ($3 = 1: added by the operator). These need a link:
+ * users that an invitation created, and, unless the operator adds them, staff and members of other organizations. Until they accept,
+ * this organization learns nothing about them.
  */
 const joinsAtOnce = `SELECT id FROM users u
   WHERE email = $1

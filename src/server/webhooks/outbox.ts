@@ -80,6 +80,7 @@ async function queueFor(tx: Transaction, webhookId: number, now: number): Promis
   await webhooks.update(tx, { id: webhookId }, { seenEventId: last.id });
 }
 
+/** The `message` of a delivery that is not sent. */
 const heldBack = "Not sent: the alarm ended in the quiet hours, and the next message tells both";
 
 /**
@@ -112,6 +113,7 @@ export function isSubscribed(subscriptions: readonly string[], type: string): bo
   return subscriptions.some((each) => each === "*" || each === type || each === type.replace(/\..*/, ".*"));
 }
 
+/** A due delivery: `id`. */
 const duePick = computed({ webhookId: integer(), id: integer(), orgId: integer() });
 
 /**
