@@ -355,7 +355,11 @@ describe("the way to a command", () => {
   });
 
   test("status loads no module of Node.js if the daemon answers for all organizations", () => {
-    for (const file of ["cli/node/status.ts", "daemon/asking/status-report.ts"]) {
+    for (const file of [
+      "cli/node/status.ts",
+      "daemon/asking/status-report.ts",
+      "daemon/asking/status-text.ts",
+    ]) {
       const ways = reached(file, (each) => each.kind === "static");
       // node:fs alone is a fifth of the command.
       expect([...ways.keys()].filter((to) => to.startsWith("node:"))).toEqual([]);

@@ -40,6 +40,7 @@ type Action = {
 const defaultLines = 100;
 /** Characters of log lines in one answer. */
 const maxLogText = 1024 * 1024;
+
 export const actions: Readonly<Record<string, Action>> = {
   teams: { right: "member", changes: false, run: async ({ deps }) => listed(deps.engines.slugs()) },
   list: { right: "member", changes: false, run: status },
@@ -164,10 +165,10 @@ async function sync({ request, deps }: Call): Promise<Reply> {
 async function exit({ request, client, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   if (request.exit === undefined) throw new AppError("validation_failed", '"exit" needs `exit`');
-  // A unit, which only root can install, keeps it closed at a boot. Only root opens what root closed.
+  // --strict needs a unit that blocks other ways at a boot, which only root can install. And only root ends what root began.
   const { strict, use } = request.exit;
-  const isClosed = staysClosed(join(deps.configRoot, slug));
-  if ((strict || isClosed) && client.peer.right !== "root") {
+  const isStrictNow = staysClosed(join(deps.configRoot, slug));
+  if ((strict || isStrictNow) && client.peer.right !== "root") {
     const what = strict ? "use an exit with --strict" : "open or change an exit that is used with --strict";
     const { exitCommand } = await import("../node/exit/set-exit.ts");
     throw new AppError("permission_denied", `Only root may ${what}`, {
@@ -181,7 +182,7 @@ async function exit({ request, client, deps }: Call): Promise<Reply> {
 async function logs({ request, client, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   const path = deps.engines.logPath(slug);
-  // Opened before the last lines are read, so that none is missed between both.
+  // Open it before the last lines are read: else new lines in between would be missed.
   const tail = fileLog(path)();
   const lines = lastLines(path, request.lines ?? defaultLines);
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);

@@ -28,8 +28,9 @@ import type { Healing } from "../protocol/path-report.ts";
 import type { System } from "../base/system.ts";
 import { within } from "../base/within.ts";
 
+/** How the connection to a control plane talks with the organization's engine. */
 export type ControlPlaneNews = {
-  // Told to the organization's engine.
+  // What the connection tells.
   /** The control plane's time of the last check-in, RFC 3339. */
   checkedIn(at: string): void;
   /** The bytes that the control plane counts for this relay; undefined for other nodes. */
@@ -38,10 +39,10 @@ export type ControlPlaneNews = {
   confirmation(asked: Confirmation | undefined): void;
   /** Keys of the configuration that apply only after a restart of the engine. */
   restartPending(keys: string[]): void;
-  /** The connection pauses until `endPause` is called or the time has passed; undefined after the pause. */
+  /** The connection begins a pause, which `endPause` ends before its time. Undefined: the pause has ended. */
   paused(endPause: (() => void) | undefined): void;
 
-  // Asked from it, for reports.
+  // What the connection asks, for reports.
   /** How this node reaches its peers; undefined while that is not known. */
   peers(): readonly PeerReport[] | undefined;
   /** The findings for the control plane, and its answers for a lighthouse. */
@@ -160,9 +161,9 @@ async function leaveIfEphemeral(
 async function syncFiles(organization: Organization, deps: FollowDeps) {
   const { syncOrganization } = await import("../node/contact/sync.ts");
   const { control, command, log, system, isAsked = false } = deps;
-  const present = openOrganization(deps.configRoot, organization.slug);
+  const current = openOrganization(deps.configRoot, organization.slug);
   const engine = await deps.engine();
   return deps.withClient((client) =>
-    syncOrganization(present, { client, control, engine, command, log, system, isAsked }),
+    syncOrganization(current, { client, control, engine, command, log, system, isAsked }),
   );
 }

@@ -48,8 +48,8 @@ export function makeDaemonHealth(
   { system, monotonic, openEcho, engineVersion, log }: DaemonHealthDeps,
 ): OrganizationHealth {
   const { slug, directory, logPath } = place;
-  /** The last process whose version was asked for. */
-  let known: { process: ProcessIdentity; version: string | undefined } | undefined;
+  /** The process whose version was asked for last. */
+  let lastAsked: { process: ProcessIdentity; version: string | undefined } | undefined;
   const api = localApi(controlSocket(directory), system);
   const applyDeps = { command: "daemon", control: supervised.control, system };
   const healer = new Healer(
@@ -79,8 +79,7 @@ export function makeDaemonHealth(
     await system.sleep(dumpMs).catch(() => undefined);
     try {
       writeFileAtomic(hangLog(logPath), `${lastLines(logPath, logLines).join("\n")}\n`, 0o600);
-      const present = supervised.process();
-      if (isSameProcess(present, process)) await supervised.control.restart();
+      if (isSameProcess(supervised.process(), process)) await supervised.control.restart();
     } catch (error) {
       log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
     }
@@ -91,11 +90,11 @@ export function makeDaemonHealth(
     monotonic,
     open: openEcho,
     async engine() {
-      const present = supervised.process();
-      if (present === undefined) return undefined;
-      if (known === undefined || !isSameProcess(known.process, present))
-        known = { process: present, version: await engineVersion(present) };
-      return { pid: present.pid, version: known.version, ageMs: ageOf(present) };
+      const process = supervised.process();
+      if (process === undefined) return undefined;
+      if (lastAsked === undefined || !isSameProcess(lastAsked.process, process))
+        lastAsked = { process, version: await engineVersion(process) };
+      return { pid: process.pid, version: lastAsked.version, ageMs: ageOf(process) };
     },
     tunnels: () =>
       tunnelsOrRestart(hangWatch, {

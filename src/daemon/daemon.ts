@@ -101,8 +101,9 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   opened.defer(() => background.abort(new Error("The daemon ends")));
   if (settings.address.kind === "pipe" && !libc.restrictPipe(settings.address.name, brand.id))
     log.warn("Cannot set the access list of the pipe: only administrators can use the daemon");
+  // For a later step that fails: the daemon's usual end hands over below.
   opened.defer(() => engines.handOver());
-  // Frees what loading the program has left, before lasting objects are made between it: a megabyte less at rest.
+  // Free what loading the program has left, before lasting objects are allocated beside it: that saves a megabyte.
   Bun.gc(true);
   engines.open(settings.autostart);
 
@@ -150,7 +151,7 @@ function makeEngines(
   });
 }
 
-/** Ephemeral nodes end with the daemon that runs them. */
+/** Tells control planes that ephemeral nodes leave: they end with the daemon that runs them. */
 async function leaveAll(
   slugs: readonly string[],
   { configRoot }: DaemonSettings,
@@ -202,7 +203,7 @@ function groupAccess(groupId: number | undefined, address: LocalAddress, log: Lo
   return groupId;
 }
 
-/** Where no unit serves names to programs. Loaded on demand: it needs megabytes. */
+/** Serves names to programs where no unit does. Loaded on demand: it needs megabytes. */
 async function serveNames(
   settings: DaemonSettings,
   needs: Pick<DaemonDeps, "system" | "log">,
@@ -214,6 +215,7 @@ async function serveNames(
   await serveNamesInDaemon(settings, switchPath, needs, signal);
 }
 
+/** Rotates the engines' logs before they fill the disk. */
 async function keepLogsShort(
   engines: Pick<OrganizationEngines, "rotateLogs">,
   system: Pick<System, "sleep">,

@@ -11,9 +11,9 @@ import { writeNewFile } from "../base/files.ts";
 import { openPlain, readRange } from "../base/open-file.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;
-/** Lines of one error that are kept of one piece of log, at its beginning and at its end. */
+/** How many of the first lines with one error are kept at a rotation, and how many of the last. */
 const keptOfOne = 20;
-/** A larger piece is read from its end: an engine can write gigabytes between two checks. */
+/** Of a larger log only the end is read: an engine can write gigabytes between two checks. */
 const mostRead = 16 * maxLogBytes;
 const readAtOnce = 4 * 1024 * 1024;
 
@@ -65,11 +65,12 @@ function* linesOf(path: string, from: number, to: number): Generator<string> {
   if (unfinishedLine !== "") yield unfinishedLine;
 }
 
-/** How many lines one error has, and the last of those that were not kept yet. */
+/** How many lines one error has, and the last of those beyond the first ones, which are kept in their place. */
 type Repeated = { count: number; last: string[] };
 
 /**
- * Keeps the first and the last lines of each error, and counts the others. Other lines stay, up to twice `maxBytes`.
+ * Keeps the first lines of each error in their place, and the last ones at the end, with the number of those that are left out. Other
+ * lines stay; of all together, at most the last `maxBytes` to twice as many.
  */
 function condense(lines: Iterable<string>, maxBytes: number): Buffer {
   const kept: string[] = [];

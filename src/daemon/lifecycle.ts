@@ -82,7 +82,7 @@ export function wakeAt({ phase }: EngineState): number | undefined {
   return phase.is === "stopping" && !phase.killed ? phase.killAt : undefined;
 }
 
-/** Delay after `failures` consecutive starts: 1 s, doubling to 60 s, plus up to half of it at random. */
+/** Delay before the next try after so many failures in a row: 1 s, doubling to 60 s, plus up to half of it at random. */
 export function backoffMs(failures: number, chance: number): number {
   const base = Math.min(longestDelayMs, firstDelayMs * 2 ** Math.min(failures, 10));
   return Math.min(longestDelayMs, base * (1 + chance / 2));
@@ -97,7 +97,7 @@ function wantUp(state: EngineState): Step {
 function wantDown(state: EngineState, now: number): Step {
   const next: EngineState = { ...state, wanted: "down", failures: 0 };
   if (state.phase.is === "waiting") return [{ ...next, phase: { is: "stopped" } }, []];
-  // While the engine is starting, its process is not known yet: `started` sends the signal.
+  // While the engine is starting, its process is not known yet: the event `started` then stops it (useProcess).
   return state.phase.is === "running" ? stop(next, state.phase.process, now) : [next, []];
 }
 
@@ -112,6 +112,7 @@ function stop(state: EngineState, process: ProcessIdentity, now: number): Step {
   ];
 }
 
+/** An engine was started or adopted. */
 function useProcess(
   state: EngineState,
   process: ProcessIdentity,
@@ -129,7 +130,7 @@ function useProcess(
   return [{ ...state, phase: { is: "running", process, ...life, reloadOwed: false } }, []];
 }
 
-/** SIGHUP kills an engine in its first moments. An engine that is starting reads the new files anyway. */
+/** Reloads an engine that is ready: SIGHUP kills one in its first moments. An engine that is starting reads the new files anyway. */
 function reload(state: EngineState): Step {
   const { phase } = state;
   if (phase.is !== "running") return [state, []];

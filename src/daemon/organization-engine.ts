@@ -1,5 +1,5 @@
-// One organization in the daemon: the supervisor of its engine, its connection to the control plane, and its record for
-// the next daemon. It must not know other organizations.
+// One organization in the daemon: the supervisor of its engine, its health, its connection to the control plane, and its record
+// for the next daemon. It must not know other organizations.
 
 import { given } from "../base/given.ts";
 import { join } from "node:path";
@@ -31,6 +31,7 @@ import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./engine-processes.ts";
 import type { OrganizationRecord } from "./organization-record.ts";
 import type { StateStore } from "./state.ts";
+import { isOfFormerRegistration, StoredRecord } from "./stored-record.ts";
 import { Supervisor } from "./supervisor.ts";
 import { within } from "../base/within.ts";
 
@@ -70,30 +71,28 @@ export class OrganizationEngine {
   readonly supervisor: Supervisor;
   readonly health: OrganizationHealth;
   readonly logPath: string;
+  readonly record: StoredRecord;
   readonly #slug: string;
   readonly #control: OverlayControl;
   readonly #deps: OrganizationEngineDeps;
   /** Aborted when the organization is no longer watched: ends its health and its parts. */
   readonly #watched = new AbortController();
-  #record: OrganizationRecord;
-  /** The record could not be written; `tidy` tries again. */
-  #isUnsaved = false;
+  /** The last warning of the certificate's end: each is logged once. */
   #lastWarning: string | undefined;
-  /** Undefined: not connected to the control plane. Aborting it ends the connection. */
+  /** Ends the connection to the control plane; undefined: there is none. */
   #connection: AbortController | undefined;
-  /** Resolves when the connection has ended, after a change that it is applying. */
+  /** Resolves when the connection has ended: a change that it is applying is completed first. */
   #following: Promise<void> = Promise.resolve();
-  /** Set while the connection pauses after a failure. */
+  /** Ends a pause of the connection. Set while it pauses after a failure. */
   #endPause: (() => void) | undefined;
+  /** What the control plane counts for this relay. */
   #relayed: OrganizationState["relayed"];
-  /** The sync that runs, or the last one, and the one that waits for it. */
+  /** The sync that runs, or the last one. Does not reject. */
   #lastSync: Promise<unknown> = Promise.resolve();
+  /** The sync that waits for it. */
   #nextSync: Promise<SyncOutcome> | undefined;
-  /** The registration that connection and engine use: `register --force` replaces the directory. */
-  #registration: string;
 
   readonly #news: ControlPlaneNews = {
-    // Saved only with the next change: one write a minute for each organization is not worth it.
     peers: () => (this.health.current() === undefined ? undefined : this.health.peers()),
     unsentHealings: () => this.health.healings,
     health: {
@@ -104,25 +103,25 @@ export class OrganizationEngine {
       noteUnreachable: () => this.health.reporter.noteUnreachable(),
       untilChanged: (signal) => this.health.reporter.untilChanged(signal),
     },
-    checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
+    // Not saved at once: one write a minute for each organization is not worth it.
+    checkedIn: (at) => this.record.note({ lastCheckinAt: at }),
     relayed: (counted) => (this.#relayed = counted),
     confirmation: (confirm) => {
-      if (!Bun.deepEquals(confirm, this.#record.confirm)) this.trySave({ confirm });
+      if (!Bun.deepEquals(confirm, this.record.current.confirm)) this.record.trySave({ confirm });
     },
     restartPending: (keys) => {
       // Keys of earlier changes still wait for a restart.
-      const all = new Set([...(this.#record.restartPending ?? []), ...keys]);
-      if (keys.length > 0) this.trySave({ restartPending: [...all] });
+      const all = new Set([...(this.record.current.restartPending ?? []), ...keys]);
+      if (keys.length > 0) this.record.trySave({ restartPending: [...all] });
     },
     paused: (endPause) => (this.#endPause = endPause),
   };
 
   constructor(slug: string, record: OrganizationRecord, deps: OrganizationEngineDeps) {
     this.#slug = slug;
-    this.#record = record;
     this.#deps = deps;
     this.logPath = logPath(deps.stateDirectory, slug);
-    this.#registration = registrationOf(this.#organization());
+    this.record = new StoredRecord(record, this.#organization(), deps);
     this.supervisor = this.#makeSupervisor(record.wanted);
     const place = { slug, directory: join(deps.configRoot, slug), logPath: this.logPath };
     this.health = makeDaemonHealth(
@@ -141,7 +140,7 @@ export class OrganizationEngine {
 
   /** The desired state. The supervisor's own state is "down" while the node is revoked. */
   get wanted(): OrganizationRecord["wanted"] {
-    return this.#record.wanted;
+    return this.record.current.wanted;
   }
 
   get isRevoked(): boolean {
@@ -196,18 +195,19 @@ export class OrganizationEngine {
 
   status(): OrganizationState {
     const { statuses, store } = this.#deps;
-    const observed = { supervisor: this.supervisor, record: this.#record };
+    const record = this.record.current;
+    const observed = { supervisor: this.supervisor, record };
     const status = statuses.describe(this.#slug, observed, {
       active: store.active() === this.#slug,
       notice: store.loss,
     });
-    const health = status.state === "running" ? this.health.current() : undefined;
     const relayed = this.#relayed;
     const directory = join(this.#deps.configRoot, this.#slug);
     const isRunning = status.state === "running";
+    const health = isRunning ? this.health.current() : undefined;
     const tcp = isRunning ? tcpShown(directory) : undefined;
     const mapping = isRunning ? mappingShown(directory) : undefined;
-    const { confirm } = this.#record;
+    const { confirm } = record;
     return {
       ...status,
       ...given({ health, relayed, tcp, port_mapping: mapping }),
@@ -215,58 +215,31 @@ export class OrganizationEngine {
     };
   }
 
-  /** Saves what a client requested before it is executed. A full disk refuses the request. */
-  save(change: Partial<OrganizationRecord>): void {
-    const changed = this.recordWith(change);
-    this.#deps.store.putRecord(this.#slug, changed);
-    this.setRecord(changed);
-  }
-
-  recordWith(change: Partial<OrganizationRecord>): OrganizationRecord {
-    return { ...this.#record, ...change, registration: this.#registration };
-  }
-
-  /** After the record was stored. */
-  setRecord(record: OrganizationRecord): void {
-    this.#record = record;
-    this.#isUnsaved = false;
-  }
-
-  /** Saves what happened without a request. If this fails, `tidy` tries again. */
-  trySave(change: Partial<OrganizationRecord>): void {
-    this.#record = this.recordWith(change);
-    try {
-      this.#deps.store.putRecord(this.#slug, this.#record);
-      this.#isUnsaved = false;
-    } catch (error) {
-      this.#isUnsaved = true;
-      this.#deps.log.error("Cannot save the state of an organization", this.#because(error));
-    }
-  }
-
-  /** When the daemon first sees the organization: adopts its running engine, or starts one if one is wanted. */
+  /**
+   * When the daemon first sees the organization: adopts its running engine, or starts one if one is wanted. `mayStart` false: starts
+   * none.
+   */
   resume(mayStart: boolean): void {
+    const record = this.record.current;
     const { isRevoked } = this;
-    const isRenewed = isOfFormerRegistration(this.#record, this.#organization());
-    const wanted = this.wanted === "up";
-    const adopted = this.supervisor.adopt(this.#record.process);
-    if (!adopted && this.#record.process !== undefined) this.trySave({ process: undefined });
+    const isRenewed = isOfFormerRegistration(record, this.#organization());
+    const isWanted = this.wanted === "up";
+    const isAdopted = this.supervisor.adopt(record.process);
+    if (!isAdopted && record.process !== undefined) this.record.trySave({ process: undefined });
     // Connect before anything can fail: the control plane can repair damaged files.
-    if (wanted) this.connect();
-    if (adopted) this.#claim();
+    if (isWanted) this.connect();
+    if (isAdopted) this.#claim();
     if (isRevoked) this.#inBackground(this.supervisor.stop());
     // Registered again while no daemon ran: the adopted engine has the former certificate.
-    else if (wanted && adopted && isRenewed) this.#inBackground(this.supervisor.restart());
-    else if (wanted && (adopted || mayStart)) this.#inBackground(this.supervisor.start());
+    else if (isWanted && isAdopted && isRenewed) this.#inBackground(this.supervisor.restart());
+    else if (isWanted && (isAdopted || mayStart)) this.#inBackground(this.supervisor.start());
   }
 
-  /** After a new registration: connects again and restarts the engine with the new keys. False if nothing changed. */
+  /** After a new registration: connects again and restarts the engine with the new keys. Returns whether it did. */
   renewRegistration(): boolean {
-    const registration = registrationOf(this.#organization());
-    if (registration === this.#registration) return false;
-    this.#registration = registration;
+    if (!this.record.renew(this.#organization())) return false;
     this.disconnect();
-    this.trySave({});
+    this.record.trySave({});
     if (this.wanted === "down") return false;
     this.connect();
     this.#inBackground(this.supervisor.restart());
@@ -284,7 +257,7 @@ export class OrganizationEngine {
     await this.supervisor.stop();
   }
 
-  /** A connection that pauses asks the control plane at once. */
+  /** Connects to the control plane. A connection that pauses asks it at once. */
   connect(): void {
     if (this.#connection !== undefined) return this.#endPause?.();
     const { controlPlane, log } = this.#deps;
@@ -326,11 +299,11 @@ export class OrganizationEngine {
 
   /** Regular work: saves what could not be saved, warns before the certificate ends. */
   tidy(): void {
-    if (this.#isUnsaved) this.trySave({});
+    this.record.retry();
     this.#warnOfEnd();
   }
 
-  /** The daemon ends, or forgets the organization. */
+  /** When the daemon ends, or forgets the organization. The engine is not stopped. */
   endWatch(): void {
     this.#watched.abort(new Error("The organization is no longer watched"));
   }
@@ -346,19 +319,21 @@ export class OrganizationEngine {
     await this.lastChange();
     this.endWatch();
     this.supervisor.release();
-    if (this.#isUnsaved) this.trySave({});
+    this.record.retry();
   }
 
+  /** The organization's files as they are now. Of damaged ones, only what revocations need. */
   #organization(): Organization {
     return openForRevocations(this.#deps.configRoot, this.#slug);
   }
 
   /** A new process has read the whole configuration, so no restart is pending. */
   #recordProcess(process: OrganizationRecord["process"]): void {
-    const isSame = process?.started === this.#record.process?.started;
-    this.trySave(isSame ? { process } : { process, restartPending: undefined });
+    const isSame = process?.started === this.record.current.process?.started;
+    this.record.trySave(isSame ? { process } : { process, restartPending: undefined });
   }
 
+  /** After a visible change of the supervisor's state. */
   #changed(): void {
     const { is } = this.supervisor.state.phase;
     this.health.wake();
@@ -386,7 +361,7 @@ export class OrganizationEngine {
     this.#lastWarning = warning;
   }
 
-  /** The supervisor retries a failure, and `status` shows its reason. */
+  /** Does not wait for work of the supervisor. The supervisor retries a failure, and `status` shows the reason. */
   #inBackground(work: Promise<void>): void {
     work.catch((error: unknown) => this.#deps.log.debug("Failed for now", this.#because(error)));
   }
@@ -394,13 +369,4 @@ export class OrganizationEngine {
   #because(error: unknown) {
     return { team: this.#slug, reason: messageOf(error) };
   }
-}
-
-function registrationOf({ config }: Organization): string {
-  return `${config.node_id} ${config.registered_at}`;
-}
-
-/** Whether the record is of an earlier registration: the organization was registered again while no daemon ran. */
-export function isOfFormerRegistration({ registration }: OrganizationRecord, present: Organization): boolean {
-  return registration !== undefined && registration !== registrationOf(present);
 }

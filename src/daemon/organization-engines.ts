@@ -12,13 +12,10 @@ import { decidedWithinMs } from "../node/health/prober.ts";
 import type { PeersSeen } from "../node/health/shown-peer.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { OrganizationState } from "./ipc/messages.ts";
-import {
-  isOfFormerRegistration,
-  OrganizationEngine,
-  type OrganizationEngineDeps,
-} from "./organization-engine.ts";
+import { OrganizationEngine, type OrganizationEngineDeps } from "./organization-engine.ts";
 import { OrganizationStatus } from "./organization-status.ts";
 import type { OrganizationRecord } from "./organization-record.ts";
+import { isOfFormerRegistration } from "./stored-record.ts";
 import { within } from "../base/within.ts";
 
 type RecordChange = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
@@ -32,19 +29,21 @@ const askMs = 5000;
 export class OrganizationEngines {
   readonly #deps: OrganizationEngineDeps;
   readonly #engines = new Map<string, OrganizationEngine>();
+  /** The last switch: the next one waits for it. */
   #switching: Promise<unknown> = Promise.resolve();
+  /** The daemon ends: no change is accepted any more. */
   #isEnding = false;
 
   constructor(deps: Omit<OrganizationEngineDeps, "statuses">) {
     this.#deps = { ...deps, statuses: new OrganizationStatus(deps.configRoot, deps.system) };
   }
 
-  /** At the daemon's start. */
+  /** Loads the organizations at the daemon's start. `mayStart` false: only engines that run already are adopted. */
   open(mayStart: boolean): string[] {
     return this.#discover({ forgotten: false, mayStart });
   }
 
-  /** Loads new organizations, and forgotten ones again. The slugs of those that were loaded or registered again. */
+  /** Loads new organizations, and forgotten ones again. Returns the slugs of those that were loaded, or were registered again. */
   provision(): string[] {
     return this.#discover({ forgotten: true, mayStart: true });
   }
@@ -58,7 +57,7 @@ export class OrganizationEngines {
     return slugs.map((each) => this.#requireEngine(each).status());
   }
 
-  /** The status with what only the engines know. */
+  /** The status with the number of peers, which only the engines know. */
   statusWithPeers(slug?: string): Promise<OrganizationState[]> {
     for (const each of slug === undefined ? this.slugs() : [slug]) this.#requireEngine(each).health.attend();
     return Promise.all(this.status(slug).map((status) => this.#deps.statuses.addPeers(status)));
@@ -211,7 +210,7 @@ export class OrganizationEngines {
     return engine;
   }
 
-  /** Saves the desired state, then executes it. While the node is revoked, the state alone is saved. */
+  /** Saves that the organization is wanted, then executes it by `run`. While the node is revoked, only saves it. */
   async #wantUp(
     slug: string,
     isRevoked: boolean,
@@ -219,7 +218,7 @@ export class OrganizationEngines {
   ): Promise<void> {
     if (isRevoked) this.#requireDesktop(slug);
     const engine = this.#save(slug, { wanted: "up", forgotten: false });
-    // While the organization was stopped there was no connection: the node may have been restored.
+    // A stopped organization has no connection: the node may have been restored meanwhile.
     if (isRevoked) await this.#askOnce(engine);
     if (this.#isEnding || engine.wanted === "down")
       throw new AppError("busy", `${slug} was stopped again before the control plane answered`);
@@ -249,13 +248,13 @@ export class OrganizationEngines {
     return this.#requireEngine(slug);
   }
 
-  /** Saves desired states, together, before they are executed. Loads organizations if needed. */
+  /** Saves desired states in one transaction, before they are executed. Loads organizations if needed. A full disk refuses all. */
   #saveAll(changes: ReadonlyMap<string, RecordChange>, active: string | undefined): void {
     if (this.#isEnding) throw new AppError("busy", "The daemon is stopping");
     const added = [...changes.keys()].filter((slug) => !this.#engines.has(slug));
     const changed = [...changes].map(([slug, change]) => {
       const engine = this.#engines.get(slug) ?? this.#load(slug, { wanted: "down", forgotten: false });
-      return { slug, engine, record: engine.recordWith(change) };
+      return { slug, engine, record: engine.record.with(change) };
     });
     try {
       this.#deps.store.putRecords(new Map(changed.map(({ slug, record }) => [slug, record])), active);
@@ -263,7 +262,7 @@ export class OrganizationEngines {
       for (const slug of added) this.#engines.delete(slug);
       throw error;
     }
-    for (const { engine, record } of changed) engine.setRecord(record);
+    for (const { engine, record } of changed) engine.record.use(record);
   }
 
   /** Loads organizations of mode desktop from the config root; `forgotten` ones only if requested. */
@@ -284,13 +283,13 @@ export class OrganizationEngines {
     });
   }
 
-  /** Returns whether it was loaded. */
+  /** Loads an organization, unless it is forgotten or systemd runs it. Returns whether it was loaded. */
   #resume(
     slug: string,
     record: OrganizationRecord | undefined,
     { forgotten, mayStart }: { forgotten: boolean; mayStart: boolean },
   ): boolean {
-    // A forgotten one is not opened without need: it may be damaged.
+    // Do not open a forgotten one without need: it may be damaged. It counts as new once it is registered again.
     const isForgotten = record?.forgotten === true && !forgotten;
     if (isForgotten && record.registration === undefined) return false;
     const organization = openForRevocations(this.#deps.configRoot, slug);
@@ -303,7 +302,7 @@ export class OrganizationEngines {
     if (organization.config.mode !== "desktop") return false;
     const isNew = record === undefined || record.forgotten;
     const engine = this.#load(slug, isNew ? { wanted: "up", forgotten: false } : record);
-    if (isNew) engine.trySave({});
+    if (isNew) engine.record.trySave({});
     engine.resume(mayStart);
     return true;
   }
@@ -323,11 +322,11 @@ export class OrganizationEngines {
     await this.#checkStart(slug, "alone");
     const active = this.#deps.store.active();
     // An organization that is not loaded yet counts as stopped.
-    const former = new Map<string, RecordChange>([[slug, { wanted: "down" }]]);
-    for (const [loaded, { wanted }] of this.#engines) former.set(loaded, { wanted });
+    const formerStates = new Map<string, RecordChange>([[slug, { wanted: "down" }]]);
+    for (const [loaded, { wanted }] of this.#engines) formerStates.set(loaded, { wanted });
     const others = [...this.#engines].flatMap(([loaded, engine]) => (loaded === slug ? [] : [engine]));
     const changes = new Map<string, RecordChange>(
-      [...former.keys()].map((known) => [known, { wanted: "down" }]),
+      [...formerStates.keys()].map((each) => [each, { wanted: "down" }]),
     );
     this.#saveAll(changes.set(slug, { wanted: "up", forgotten: false }), slug);
     try {
@@ -337,12 +336,13 @@ export class OrganizationEngines {
         .run()
         .finally(() => this.#refuseRevoked(slug));
     } catch (error) {
-      throw await this.#switchBack(error, slug, former, active);
+      throw await this.#switchBack(error, slug, formerStates, active);
     }
   }
 
   /**
-   * Restores the former state after a failed switch: otherwise the machine would have no overlay. Returns the error.
+   * Restores the former states after a failed switch: otherwise the machine would have no overlay. `active`: the former active
+   * organization. Returns the error for the caller, which names the organizations that were started again.
    */
   async #switchBack(
     error: unknown,
@@ -352,18 +352,18 @@ export class OrganizationEngines {
   ): Promise<unknown> {
     if (this.#isEnding) return error;
     // Skips organizations that were forgotten meanwhile.
-    const present = [...formerStates].filter(([known]) => this.#engines.has(known));
+    const restored = [...formerStates].filter(([each]) => this.#engines.has(each));
     try {
-      this.#saveAll(new Map(present), active);
+      this.#saveAll(new Map(restored), active);
     } catch {
       // The disk is full: `tidy` tries again.
-      for (const [each, change] of present) this.#engines.get(each)?.trySave(change);
+      for (const [each, change] of restored) this.#engines.get(each)?.record.trySave(change);
     }
     if (formerStates.get(slug)?.wanted === "down") await this.#engines.get(slug)?.halt();
-    const restarted = present.flatMap(([known, { wanted }]) =>
-      known !== slug && wanted === "up" ? [known] : [],
+    const restarted = restored.flatMap(([each, { wanted }]) =>
+      each !== slug && wanted === "up" ? [each] : [],
     );
-    await Promise.allSettled(restarted.map(async (known) => this.#engines.get(known)?.run()));
+    await Promise.allSettled(restarted.map(async (each) => this.#engines.get(each)?.run()));
     const { code, details } = error instanceof AppError ? error : new AppError("failed", "");
     const also = restarted.length === 0 ? "" : `; started again: ${restarted.join(", ")}`;
     return new AppError(code, `${slug} does not start: ${messageOf(error)}${also}`, {

@@ -24,7 +24,7 @@ import type { Phase } from "./lifecycle.ts";
 import type { OrganizationRecord } from "./organization-record.ts";
 import type { Supervisor } from "./supervisor.ts";
 
-/** How old a change must be to be cached. */
+/** The facts are cached only if the last change of the files is older than this. */
 const settledMs = 1000;
 
 type Observed = { record: OrganizationRecord; supervisor: Supervisor };
@@ -40,7 +40,7 @@ export class OrganizationStatus {
     this.#system = system;
   }
 
-  /** `notice` is shown if there is no other message. */
+  /** The status but for what health and engine know. `notice`: a message that is shown if there is no other one. */
   describe(
     slug: string,
     { supervisor, record }: Observed,

@@ -21,8 +21,8 @@ export function claimOf({ slug, directory }: Place): Claim {
 }
 
 /**
- * Claims of the engines that run now. `isMeant`: selects organizations. One that cannot be read claims nothing: its damage must
- * not keep the others from starting.
+ * Claims of the engines that run now, of the organizations that `isMeant` selects. An organization that cannot be read claims nothing:
+ * its damage must not keep the others from starting.
  */
 export function runningClaims(
   configRoot: string,

@@ -92,7 +92,10 @@ export function makeGate(
   };
 }
 
-/** The package's engine, which is older, does not replace one whose file is gone. Server mode does the same. */
+/**
+ * Throws if the engine that was found, that of the system's package, is older than the one that ran last and whose file is `missing`.
+ * Server mode does the same.
+ */
 function refuseOlder(
   path: string,
   version: string,

@@ -19,10 +19,10 @@ import type { DaemonSettings } from "./daemon.ts";
 import { logPath } from "./engine-logs.ts";
 import { makeGate, type Gate } from "./start-checks.ts";
 import { isAnswered, type LocalAddress } from "./ipc/transport.ts";
-import { isOfFormerRegistration } from "./organization-engine.ts";
 import type { OrganizationRecord } from "./organization-record.ts";
 import { peekRecords } from "./state.ts";
 import { stateRootPath } from "./state-root.ts";
+import { isOfFormerRegistration } from "./stored-record.ts";
 import { stoppedCopyPath, stoppedText } from "./stopped-copy.ts";
 
 type Deps = { system: System; log: Log; say: (text: string) => void };
@@ -42,7 +42,7 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
   const records = peekRecords(stateDb, deps.log, deps.system.now, settings.configRoot);
   const copy = stoppedCopyPath(stateDb);
   const stopped = stoppedText(records);
-  // Written only if it differs.
+  // The daemon writes the copy only if it differs.
   if ((readTextIfThere(copy) ?? stoppedText(new Map())) !== stopped)
     files.push(planFile(copy, stopped, 0o600));
   const gate = makeGate(settings, deps.system, deps.log);
@@ -74,7 +74,7 @@ function planAddress(address: LocalAddress): Step[] {
   ];
 }
 
-/** The steps of `resume`: check in if the organization is wanted, and start the engine that does not run yet. */
+/** The steps of `resume` (organization-engine.ts): check in if the organization is wanted, and start an engine if none runs. */
 async function planOrganization(
   slug: string,
   record: OrganizationRecord | undefined,
@@ -89,8 +89,8 @@ async function planOrganization(
   const { config } = organization;
   if (config.mode !== "desktop") return [];
   // A forgotten organization that is registered again counts as new.
-  const isFormer = record?.forgotten === true && isOfFormerRegistration(record, organization);
-  if (!isFormer && (record?.forgotten === true || record?.wanted === "down")) return [];
+  const isNewAgain = record?.forgotten === true && isOfFormerRegistration(record, organization);
+  if (!isNewAgain && (record?.forgotten === true || record?.wanted === "down")) return [];
   const checkin = planFollow(organization);
   const isRunning = findEngineProcess(join(configRoot, slug, "config.yml")) !== undefined;
   if (isRunning) gate.claim(organization);
@@ -99,27 +99,27 @@ async function planOrganization(
     const { argv } = await gate.admit(organization);
     return [...checkin, file(logPath(dirname(stateDb), slug), 0o600, "changed"), { step: "run", argv }];
   } catch (error) {
-    // Its connection may repair what the engine refuses, as in the daemon.
+    // The daemon connects nevertheless: the control plane may repair what the engine refuses.
     gate.release(slug);
     reportRefusal(error);
     return checkin;
   }
 }
 
-type Change = "same" | "changed";
-
-function file(path: string, mode: number, ifThere: Change): Step {
+/** `ifThere`: what happens to a file that exists. */
+function file(path: string, mode: number, ifThere: "same" | "changed"): Step {
   const isThere = lstatSync(path, { throwIfNoEntry: false }) !== undefined;
   return { step: "file", path, mode: octal(mode), change: isThere ? ifThere : "created" };
 }
 
-/** Ends with a slash. An existing directory keeps its mode, unless it is the product's own. */
+/** The path of a directory ends with a slash in the plan. An existing one keeps its mode, unless it is the product's own. */
 function directory(path: string, mode: number, isOwn = false): Step {
-  const presentMode = statSync(path, { throwIfNoEntry: false })?.mode;
+  const currentMode = statSync(path, { throwIfNoEntry: false })?.mode;
   const step = { step: "file", path: `${path}/` } as const;
-  if (presentMode === undefined) return { ...step, mode: octal(mode), change: "created" };
-  const after = isOwn ? mode : presentMode & 0o777;
-  return { ...step, mode: octal(after), change: (presentMode & 0o777) === after ? "same" : "changed" };
+  if (currentMode === undefined) return { ...step, mode: octal(mode), change: "created" };
+  const permissions = currentMode & 0o777;
+  const next = isOwn ? mode : permissions;
+  return { ...step, mode: octal(next), change: permissions === next ? "same" : "changed" };
 }
 
 function octal(mode: number): string {

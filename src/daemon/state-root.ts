@@ -1,4 +1,4 @@
-// Which config root the state database is about.
+// Which config root the state database is about: beside it, a file has the path. `path` is that of the database.
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../base/errors.ts";

@@ -1,6 +1,6 @@
-// The daemon's state across restarts: SQLite as a key-value store. A damaged file is renamed and a new one created.
-// Everything in it can be rebuilt from the config root, except which organizations a user has stopped: for these
-// there is a copy.
+// The daemon's state across restarts: a SQLite file as a key-value store. A damaged file is renamed and a new one created.
+// Everything in it can be rebuilt from the config root, except which organizations a user has stopped: of these there is a copy
+// (stopped-copy.ts). `path` is always that of the database.
 
 import { defer } from "../base/defer.ts";
 import { Database } from "bun:sqlite";
@@ -23,7 +23,7 @@ export type StateStore = {
   records(): Map<string, OrganizationRecord>;
   /** Durable when it returns. Throws AppError("disk_full") without changing anything if there is no room. */
   putRecord(slug: string, record: OrganizationRecord): void;
-  /** Atomic, also in a power cut. */
+  /** Stores the records and the active organization together, or nothing, also in a power cut. */
   putRecords(records: ReadonlyMap<string, OrganizationRecord>, active: string | undefined): void;
   /** Called when an organization is no longer registered. */
   removeRecord(slug: string): void;
@@ -41,7 +41,7 @@ const activeKey = "active";
 type StateLog = Pick<Log, "warn" | "error">;
 
 export function openState(path: string, log: StateLog, now: () => number): StateStore {
-  const { database, aside } = openOrReplace(path, log, now);
+  const { database, damagedPath } = openOrReplace(path, log, now);
   const put = database.query(
     "INSERT INTO entry (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
   );
@@ -52,21 +52,21 @@ export function openState(path: string, log: StateLog, now: () => number): State
   let active = read.get(activeKey)?.value;
   const storeActive = (slug: string | undefined) =>
     slug === undefined ? remove.run(activeKey) : put.run(activeKey, slug);
-  const write = (action: () => unknown) => {
+  const write = (statements: () => unknown) => {
     try {
-      action();
+      statements();
     } catch (error) {
       throw storeError(error, path);
     }
   };
-  const load = (to: StateLog) =>
-    new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, to)));
+  const readRecords = (onUnreadable: (slug: string) => void) =>
+    new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, onUnreadable)));
   // A record that only the copy of stopped organizations has was lost: write it again.
   const copy = openStoppedCopy(path, log);
-  const known = load({ warn() {}, error() {} });
-  const missing = new Map([...copy.read()].filter(([slug]) => !known.has(slug)));
-  copy.keep(new Map([...missing, ...known]));
-  for (const [slug, record] of missing) {
+  const stored = readRecords(() => undefined);
+  const lost = new Map([...copy.read()].filter(([slug]) => !stored.has(slug)));
+  copy.keep(new Map([...lost, ...stored]));
+  for (const [slug, record] of lost) {
     try {
       put.run(recordPrefix + slug, JSON.stringify(record));
     } catch (error) {
@@ -75,8 +75,9 @@ export function openState(path: string, log: StateLog, now: () => number): State
     }
   }
   return {
-    loss: describeLoss(path, aside, missing.size),
-    records: () => new Map([...missing, ...load(log)]),
+    loss: describeLoss(path, damagedPath, lost.size),
+    // What was lost may be missing in the database, if its disk is full.
+    records: () => new Map([...lost, ...readRecords(warnOfUnreadable(log))]),
     putRecord(slug, record) {
       write(() => put.run(recordPrefix + slug, JSON.stringify(record)));
       copy.keep(new Map([[slug, record]]));
@@ -91,9 +92,9 @@ export function openState(path: string, log: StateLog, now: () => number): State
       active = newActive;
     },
     removeRecord(slug) {
-      // The copy first: if only it remained, it would stop a later registration.
+      // The copy first: if it alone remained, a later registration of this name would be stopped.
       copy.remove(slug);
-      missing.delete(slug);
+      lost.delete(slug);
       write(() => remove.run(recordPrefix + slug));
       if (active === slug) this.setActive(undefined);
     },
@@ -130,13 +131,16 @@ export function removeRecordWithoutDaemon(
   return true;
 }
 
-function describeLoss(path: string, aside: string | undefined, count: number): string | undefined {
+/** What `status` tells. `damagedPath`: of the renamed database. `count`: of records that the copy still had. */
+function describeLoss(path: string, damagedPath: string | undefined, count: number): string | undefined {
   const stopped =
     count === 0 ? "No organization was known to be stopped" : "Stopped organizations stay stopped";
-  if (aside !== undefined) return `The state database was damaged, and is kept as ${aside}. ${stopped}`;
+  if (damagedPath !== undefined)
+    return `The state database was damaged, and is kept as ${damagedPath}. ${stopped}`;
   return count === 0 ? undefined : `${path} had lost what it knew. ${stopped}`;
 }
 
+/** Whether there is a state: the database, or the copy of stopped organizations. */
 const isThere = (path: string): boolean => [path, stoppedCopyPath(path)].some((each) => existsSync(each));
 
 /** Held by the daemon that uses the database. */
@@ -167,29 +171,37 @@ export function peekRecords(
   }
 }
 
-function readRecord(key: string, value: string, log: StateLog): [string, OrganizationRecord][] {
+const warnOfUnreadable = (log: StateLog) => (slug: string) =>
+  log.warn("Ignored an unreadable record in the state database", { team: slug });
+
+/** No entry if the record cannot be read. */
+function readRecord(
+  key: string,
+  value: string,
+  onUnreadable: (slug: string) => void,
+): [string, OrganizationRecord][] {
   const slug = key.slice(recordPrefix.length);
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), OrganizationRecord), value);
   if (parsed.success) return [[slug, parsed.output]];
-  log.warn("Ignored an unreadable record in the state database", { team: slug });
+  onUnreadable(slug);
   return [];
 }
 
-/** Opens the database. Renames a damaged one and creates a new one; `aside`: the new name of the damaged one. */
+/** Opens the database. Renames a damaged one to `damagedPath` and creates a new one. */
 function openOrReplace(
   path: string,
   log: StateLog,
   now: () => number,
-): { database: Database; aside?: string } {
+): { database: Database; damagedPath?: string } {
   try {
     return { database: open(path) };
   } catch (error) {
     if (!isDamage(error)) throw storeError(error, path);
-    const aside = `${path}.damaged-${new Date(now()).toISOString().replaceAll(/[-:]|\.\d+/g, "")}`;
-    log.error("The state database is damaged: renamed it and created a new one", { aside });
-    renameSync(path, aside);
+    const damagedPath = `${path}.damaged-${new Date(now()).toISOString().replaceAll(/[-:]|\.\d+/g, "")}`;
+    log.error("The state database is damaged: renamed it and created a new one", { aside: damagedPath });
+    renameSync(path, damagedPath);
     for (const suffix of ["-wal", "-shm"]) rmSync(path + suffix, { force: true });
-    return { database: open(path), aside };
+    return { database: open(path), damagedPath };
   }
 }
 

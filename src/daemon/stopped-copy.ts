@@ -15,22 +15,24 @@ const StoppedCopy = v.pipe(
   v.record(v.pipe(v.string(), v.maxLength(255)), v.unknown()),
 );
 
-/** `path`: of the state database. Call `read` first: what is kept before replaces the copy. */
+/** `path`: of the state database. Call `read` before `keep`, which replaces the file by what was kept since the opening. */
 export function openStoppedCopy(path: string, log: Pick<Log, "warn">) {
-  const place = stoppedCopyPath(path);
+  const copyPath = stoppedCopyPath(path);
   const stopped = new Map<string, OrganizationRecord>();
-  let written = readTextIfThere(place) ?? stoppedText(stopped);
+  /** The content of the file. */
+  let written = readTextIfThere(copyPath) ?? stoppedText(stopped);
   const save = () => {
     const content = stoppedText(stopped);
     if (content === written) return;
     try {
-      writeFileAtomic(place, content, 0o600);
+      writeFileAtomic(copyPath, content, 0o600);
       written = content;
     } catch (error) {
       log.warn("Cannot copy which organizations are stopped", { reason: messageOf(error) });
     }
   };
   return {
+    /** The records in the file. */
     read(): Map<string, OrganizationRecord> {
       const parsed = v.safeParse(StoppedCopy, written);
       const entries = parsed.success ? Object.entries(parsed.output) : [];
@@ -41,6 +43,7 @@ export function openStoppedCopy(path: string, log: Pick<Log, "warn">) {
         }),
       );
     },
+    /** Adds those that are stopped, and removes the others. */
     keep(records: ReadonlyMap<string, OrganizationRecord>) {
       for (const [slug, record] of records) {
         if (record.wanted === "down") stopped.set(slug, record);

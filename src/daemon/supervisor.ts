@@ -1,5 +1,5 @@
 // Supervises the engine of one organization: executes the effects that lifecycle.ts decides (start, signal, reload) and
-// reports every outcome back to it as an event. It must not decide anything itself.
+// reports every outcome back to it as an event. It must not decide itself when the engine runs.
 
 import { AppError, messageOf } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
@@ -26,7 +26,7 @@ export type Launch = {
   device: string | undefined;
 };
 
-/** How long the interface of the former engine may remain. */
+/** How long a start waits for the interface of the last engine to go. */
 const interfaceMs = 3000;
 
 /** `startedAt` in ms since 1970. */
@@ -63,7 +63,7 @@ export type SupervisorDeps = {
 type Waiter = {
   isDone(state: EngineState): boolean;
   isFailed(state: EngineState): boolean;
-  /** The reason for a failure that the engine did not explain. */
+  /** The reason if it failed, and the engine gave none: another request came in between. */
   overtakenBy: string;
 } & PromiseWithResolvers<void>;
 
@@ -83,21 +83,22 @@ export class Supervisor {
   /** Aborted by release(): nothing is decided or reported afterwards. */
   readonly #released = new AbortController();
   readonly #waiters = new Set<Waiter>();
-  /** Callers that wait for a reload. The next one that begins serves all of them. */
+  /** Callers that wait for a reload. The next reload that begins serves all of them. */
   readonly #reloadRequests = new Set<PromiseWithResolvers<void>>();
   #state: EngineState;
   #process: RunningProcess | undefined;
+  /** Why the engine does not run. */
   #message: string | undefined;
   /** Whether the log level that the engine runs with hides readiness. A reload can change it. */
   #silent = false;
   /** The engine was adopted and writes to another log. */
   #logsElsewhere = false;
-  /** For the next tick of the state. */
+  /** Ends the wait for the next tick of the state. */
   #timer: AbortController | undefined;
-  /** Resolves after the last reload: one at a time. */
+  /** Resolves after the last reload: there is one at a time. */
   #reloads = Promise.resolve();
 
-  /** Executes `wanted` only when `adopt` or `start` is called. */
+  /** Starts nothing: the first call of `adopt` or `start` does. */
   constructor(wanted: EngineState["wanted"], deps: SupervisorDeps) {
     this.#deps = deps;
     this.#state = { ...initialState, wanted };
@@ -113,7 +114,7 @@ export class Supervisor {
     );
     this.control = {
       ...this.#engine,
-      // Between two tries there is no process, but the next one needs the better files.
+      // True also between two tries, without a process: the next try then uses files that were changed.
       running: async () => this.#process !== undefined || (isWantedUp(this.#state) && !isDown(this.#state)),
       reload: () => this.#reload(),
       restart: async () => (isWantedUp(this.#state) ? this.restart() : undefined),
@@ -187,6 +188,7 @@ export class Supervisor {
       this.#deps.changed();
   }
 
+  /** Dispatches the event after this time, unless the controller aborts first. */
   #dispatchAfter(ms: number, event: EngineEvent, { signal }: AbortController): void {
     this.#deps.system.sleep(ms, signal).then(
       () => this.#dispatch(event),
@@ -225,7 +227,7 @@ export class Supervisor {
     let tail: LogTail;
     try {
       const { argv, silent, device } = await deps.prepare();
-      await this.#interfaceGone(device);
+      await this.#waitForInterface(device);
       if (this.#released.signal.aborted) return;
       // Adopt an unrecorded engine of an earlier daemon instead of starting a second one.
       if (this.adopt(undefined)) return;
@@ -251,10 +253,10 @@ export class Supervisor {
     void this.#watchReady(process, tail);
   }
 
-  /** An engine from 1.12 on refuses an interface that exists. If it stays, the engine names it in its error. */
-  async #interfaceGone(device: string | undefined): Promise<void> {
+  /** Waits until the interface is gone: an engine from 1.12 on refuses one that exists. If it stays, the engine's error names it. */
+  async #waitForInterface(device: string | undefined): Promise<void> {
     const { hasInterface, system, find } = this.#deps;
-    // An unrecorded engine that runs keeps its interface, and is adopted.
+    // If an unrecorded engine runs, the interface is its own: the caller adopts that engine.
     if (device === undefined || !hasInterface(device) || find() !== undefined) return;
     for (let waited = 0; waited < interfaceMs && hasInterface(device); waited += 20) await system.sleep(20);
   }
@@ -264,14 +266,15 @@ export class Supervisor {
     this.#deps.record(process);
   }
 
+  /** Reports the end of the engine. `ended`: resolves with the way it ended. */
   #watchEnd(process: ProcessIdentity, ended: Promise<string>): void {
     const { log, slug } = this.#deps;
     ended.then(
       (how) => {
         if (this.#released.signal.aborted) return;
-        const expected = this.#state.phase.is === "stopping";
-        this.#message = expected ? undefined : this.#endedBecause(how);
-        if (!expected) log.warn("An engine ended by itself", { team: slug, pid: process.pid, how });
+        const isExpected = this.#state.phase.is === "stopping";
+        this.#message = isExpected ? undefined : this.#endedBecause(how);
+        if (!isExpected) log.warn("An engine ended by itself", { team: slug, pid: process.pid, how });
         if (this.#process?.started === process.started) this.#setProcess(undefined);
         this.#dispatch({ type: "exited", process, chance: this.#chance() });
       },
@@ -279,6 +282,7 @@ export class Supervisor {
     );
   }
 
+  /** Reports when the engine is ready. */
   async #watchReady(process: ProcessIdentity, tail: LogTail): Promise<void> {
     const { log, slug, system } = this.#deps;
     const isWatched = () => isAlive(process) && !this.#released.signal.aborted;
@@ -286,7 +290,7 @@ export class Supervisor {
       await waitUntilReady(tail, isWatched, { silent: this.#silent }, system);
     } catch (error) {
       if (!isWatched()) return;
-      // The engine is old enough to survive SIGHUP, so it counts as ready.
+      // It has not reported in time. By now it is old enough to survive SIGHUP, so it counts as ready.
       log.warn("An engine runs but does not report that it is active", {
         team: slug,
         reason: messageOf(error),
@@ -296,6 +300,7 @@ export class Supervisor {
     this.#dispatch({ type: "ready", process });
   }
 
+  /** Resolves when the engine has reloaded its files, or needs not. Rejects with the reason if it did not. */
   #reload(): Promise<void> {
     const { is } = this.#state.phase;
     // A new configuration may mend the failure: try it now, not at the end of the delay.
@@ -310,7 +315,7 @@ export class Supervisor {
   async #reloadOnce(): Promise<void> {
     const requests = [...this.#reloadRequests];
     this.#reloadRequests.clear();
-    // A reload that began after these requests has served them already.
+    // The last reload has served all requests: it began after they came.
     if (requests.length === 0) return;
     try {
       await this.#engine.reload();
@@ -336,6 +341,7 @@ export class Supervisor {
     return waiter.promise;
   }
 
+  /** Resolves or rejects the callers whose wait the state has ended. Without an engine, no reload comes. */
   #settleWaiters(): void {
     const state = this.#state;
     for (const waiter of this.#waiters) {
@@ -363,7 +369,7 @@ export class Supervisor {
   }
 }
 
-/** ": reason", from the last error in the log. */
+/** ": reason", from the last error in the log; empty without one. */
 function lastWords(path: string): string {
   const line = lastComplaint(lastLines(path, 20));
   if (line === undefined) return "";

@@ -39,8 +39,8 @@ export const command: Implementation = {
 async function readReport({ system, settings, words, values }: Context) {
   const [slug] = words;
   const isProbed = values.on("check");
-  const { areHealthy, isDaemonMissed, readStatus, renderStatus } =
-    await import("../../daemon/asking/status-report.ts");
+  const { areHealthy, isDaemonMissed, readStatus } = await import("../../daemon/asking/status-report.ts");
+  const { renderStatus } = await import("../../daemon/asking/status-text.ts");
   // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
   const { configRoot, stateDb } = settings;
   const places = { configRoot, stateDb, address: daemonAddress(settings) };

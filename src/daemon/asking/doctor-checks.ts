@@ -20,7 +20,7 @@ import { isDaemonMissed, readStatus, type StatusReport } from "./status-report.t
 
 type Places = OrganizationSettings & { address: LocalAddress; stateDb: string };
 
-/** Probes now. Undefined if this user may not ask the daemon. */
+/** The status of all organizations, or of one, probed now. Undefined if this user may not ask the daemon. */
 export async function observe(
   places: Places,
   system: System,
@@ -40,10 +40,10 @@ export async function examineDaemon(
   report: StatusReport | undefined,
   { isRoot }: Pick<System, "isRoot">,
 ): Promise<Check[]> {
-  return [await runCheck({ id: "daemon" }, () => findDaemon(slugs, report, isRoot))];
+  return [await runCheck({ id: "daemon" }, () => daemonFinding(slugs, report, isRoot))];
 }
 
-function findDaemon(slugs: readonly string[], report: StatusReport | undefined, isRoot: boolean): Finding {
+function daemonFinding(slugs: readonly string[], report: StatusReport | undefined, isRoot: boolean): Finding {
   if (slugs.length === 0) return skipped("no organization is registered");
   if (report === undefined) return skipped(`this user may not ask it: ${asRoot}`);
   if (report.daemon.running) return ok(`it answers, process ${report.daemon.pid ?? "unknown"}`);

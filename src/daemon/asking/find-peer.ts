@@ -41,12 +41,12 @@ export async function findPeer(
   refuseHost(node, only, deps);
   throw new AppError("not_found", `No organization of this machine has a node "${node}" that it knows`, {
     hint:
-      (await notAsked(only, deps, system)) ??
+      (await describeIdle(only, deps, system)) ??
       `Names that this node may see are those of \`${brand.executable} peers\`; an overlay address works without a name.`,
   });
 }
 
-/** A host behind a router is no node: what answers for it, and can be probed, is the router. */
+/** Throws if the address is of a host behind a router: it is no node, and only the router can be probed. */
 function refuseHost(node: string, only: string | undefined, { settings: { configRoot } }: Deps): void {
   const address = parseAddress(node);
   if (address === undefined) return;
@@ -66,8 +66,8 @@ function refuseHost(node: string, only: string | undefined, { settings: { config
   }
 }
 
-/** Without its engine an organization knows no peer. Undefined if all run. */
-async function notAsked(
+/** Which organizations do not run: without its engine, an organization knows no peer. Undefined if all run. */
+async function describeIdle(
   only: string | undefined,
   { address, settings: { configRoot, stateDb } }: Deps,
   system: System,

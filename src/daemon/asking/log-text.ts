@@ -18,7 +18,7 @@ export function readableLine(line: string): string {
   return [[when, how, msg].filter((part) => part !== "").join(" "), ...pairs].join("  ");
 }
 
-/** Leave out empty values. */
+/** `key=value` for each value that is not empty. */
 function pairsOf(key: string, value: unknown): string[] {
   if (value === null || value === "") return [];
   if (Array.isArray(value)) return value.length === 0 ? [] : [`${key}=${value.map(textOf).join(",")}`];

@@ -87,7 +87,7 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
     ];
   const isRunning = state === "running";
   const watch = isRunning || wanted === "up" ? watchFindings(status, watcher, now) : [];
-  // What the process table does not show may run nevertheless, started in another way.
+  // systemd does not answer, and may have started an engine that the process table does not show: do not say that none runs.
   const isUnknown = watch.some(({ kind }) => kind === "manager_silent");
   if (!isRunning) return isUnknown ? watch : [...notRunning(status), ...watch];
   const certificate = certificateFindings(
@@ -107,14 +107,14 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
     : [makeFinding("probing", slug, "Nothing has looked at it since its engine started")];
 }
 
-/** An organization that is starting or stopping is neither. */
+/** The finding if the organization should run and does not. While it starts or stops there is none. */
 function notRunning({ team: slug, state, wanted, message }: OrganizationState): Finding[] {
   if (wanted === "down" || !["stopped", "waiting"].includes(state)) return [];
   const why = message === undefined ? "" : `: ${message}`;
   return [makeFinding("not_running", slug, `It should run, but is ${state}${why}`)];
 }
 
-/** Earlier daemons send only the verdict. */
+/** The findings of the health. Earlier daemons send only the verdict: then they are made of it. */
 function healthFindings(slug: string, { findings, verdict, reason = "", broken }: Health): Finding[] {
   if (findings !== undefined) return findings;
   const silent =

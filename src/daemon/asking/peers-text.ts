@@ -18,7 +18,7 @@ export function renderPeers(slug: string, seen: OrganizationPeers, now: number, 
   return `${lines.join("\n")}\n`;
 }
 
-/** The engine can report its peers, but has not answered: right after its start, or if its socket is refused. */
+/** Why peers are not reported: the engine has not answered yet, or is too old. */
 function notReported(version: string): string {
   if (can(version, "local_api"))
     return `the engine has not reported its tunnels yet; try again, or \`${brand.executable} doctor\``;

@@ -1,30 +1,13 @@
-// The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
+// Reads the report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
 import { given } from "../../base/given.ts";
-import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { describeConfirmation } from "../../node/health/confirmation-shown.ts";
-import { quoteWord } from "../../base/quote.ts";
-import { describeLeftOut } from "../../engine/left-out.ts";
-import { describeSeal } from "../../engine/seal-seen.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";
 import type { Way } from "../../node/names/service-state.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../base/system.ts";
-import {
-  dataPlaneNotes,
-  findingNotes,
-  flowNotes,
-  healthNotes,
-  isHealthy,
-  mappingNotes,
-  relayNotes,
-  routeNotes,
-  stateText,
-  tcpNotes,
-} from "./health-text.ts";
-import { daysLeft, roughly, textTable } from "./text-table.ts";
+import { isHealthy } from "./health-text.ts";
 import { askDaemon } from "../ipc/client.ts";
 import type { Answer, OrganizationState } from "../ipc/messages.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
@@ -45,13 +28,14 @@ type StatusQuestion = {
   probe?: ((report: StatusReport) => Promise<StatusReport>) | undefined;
 };
 
+/** Without `slug`: of all organizations. */
 export async function readStatus(
   { address, configRoot, stateDb }: Places,
   { slug, probe }: StatusQuestion,
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
   let slugs: readonly string[] | undefined;
-  // Listed while the daemon prepares its answer. Without a daemon this is not called.
+  // Called while the daemon prepares its answer. Without a daemon it is not called.
   const list = async () => void (slugs = listOrganizations(configRoot));
   const answer = await statusOfDaemon(address, probe !== undefined, system, list);
   slugs ??= listOrganizations(configRoot);
@@ -87,7 +71,7 @@ async function readNames(path: string): Promise<StatusReport["names"]> {
   return state === undefined ? undefined : { way: state.serving.way, notes: describeServing(state) };
 }
 
-/** There are organizations of mode desktop, and their daemon does not run. */
+/** Whether the daemon does not run, though there are organizations of mode desktop. */
 export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
   return !daemon.running && teams.some(({ mode }) => mode === "desktop");
 }
@@ -102,7 +86,7 @@ export function areHealthy({ teams }: StatusReport, asked: string | undefined): 
   return teams.some(isHealthy) && teams.every(isAsItShould);
 }
 
-/** A user has stopped it. */
+/** Whether a user has stopped the organization. */
 function isLeftDown({ state, wanted }: OrganizationState): boolean {
   return state === "stopped" && wanted === "down";
 }
@@ -138,86 +122,4 @@ async function readOthers(
     ...each,
     isForgotten: daemonRuns && !each.isDamaged && each.status.mode === "desktop",
   }));
-}
-
-/** The report as text. The first line is the summary. `width`: of the terminal. */
-export function renderStatus(report: StatusReport, now: number, width?: number): string {
-  const { teams } = report;
-  const lines = [headline(report)];
-  if (teams.length > 0) {
-    const withPeers = teams.some(({ peers }) => peers !== undefined);
-    const rows = teams.map((status) => row(status, withPeers, now));
-    const peers = withPeers ? ["PEERS"] : [];
-    const table = [
-      ["ORGANIZATION", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
-      ...rows,
-    ];
-    lines.push("", ...textTable(table, width));
-    const notes = teams.flatMap((status) =>
-      [
-        ...findingNotes(status),
-        ...healthNotes(status, now),
-        ...routeNotes(status),
-        ...tcpNotes(status),
-        ...mappingNotes(status),
-        ...relayNotes(status),
-        ...dataPlaneNotes(status),
-        ...flowNotes(status),
-        ...notesOn(status),
-      ].map((note) => `${status.team}: ${note}`),
-    );
-    const all = [...notes, ...(report.names?.notes ?? [])];
-    if (all.length > 0) lines.push("", ...all);
-  }
-  return `${lines.join("\n")}\n`;
-}
-
-function notesOn(status: OrganizationState): string[] {
-  const { team: slug, message, restart_pending: pending = [], left_out, findings = [], ...rest } = status;
-  const keys = pending.filter((key) => rest.data_plane?.why !== "restart" || !/_?offloads$/.test(key));
-  const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(slug)}\``;
-  return [
-    ...(message === undefined || findings.some(({ what }) => what.endsWith(message)) ? [] : [message]),
-    ...(rest.state === "stopped" && rest.wanted === "down"
-      ? [`To start it: \`${brand.executable} start ${quoteWord(slug)}\``]
-      : []),
-    ...confirmationNotes(rest),
-    ...(keys.length === 0 ? [] : [restart]),
-    ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
-    ...(rest.seal === undefined ? [] : [describeSeal(rest.seal)]),
-  ];
-}
-
-function confirmationNotes({ state, confirm }: Pick<OrganizationState, "state" | "confirm">): string[] {
-  if (confirm === undefined || state === "revoked") return [];
-  const { what, next } = describeConfirmation(confirm);
-  return [`${what}. ${next}`];
-}
-
-function headline(report: StatusReport): string {
-  const { teams } = report;
-  const running = teams.filter(({ state }) => state === "running");
-  const missed = isDaemonMissed(report) ? "The daemon is not running: " : "";
-  const [only] = teams;
-  if (only === undefined) return "No organization is registered on this machine";
-  const state = stateText(only);
-  if (teams.length === 1)
-    return `${missed}${only.team} is ${state === "running" ? `running as ${only.ip_address}` : state}`;
-  const degraded = teams.filter((status) => stateText(status) === "degraded").length;
-  const also = degraded === 0 ? "" : `, ${degraded} of them degraded`;
-  return `${missed}${running.length} of ${teams.length} organizations running${also}`;
-}
-
-function row(status: OrganizationState, withPeers: boolean, now: number): string[] {
-  const checkin = status.last_checkin_at;
-  return [
-    status.active === true ? `${status.team} *` : status.team,
-    stateText(status),
-    status.ip_address,
-    status.pid === undefined ? "-" : String(status.pid),
-    status.uptime_s === undefined ? "-" : roughly(status.uptime_s),
-    ...(withPeers ? [String(status.peers ?? "-")] : []),
-    daysLeft(status.certificate_not_after, now),
-    checkin === undefined ? "-" : `${roughly((now - Date.parse(checkin)) / 1000)} ago`,
-  ];
 }

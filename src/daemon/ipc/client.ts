@@ -57,10 +57,11 @@ export async function askDaemon(
   return answer;
 }
 
-/** For requests that need no work. */
+/** How long to wait for the answer to a request that needs no work. */
 const answersWithinMs = 5000;
-/** The daemon waits for probes, 8 s at most (node/health/prober.ts). */
+/** How long to wait for probes: the daemon waits for them 8 s at most (node/health/prober.ts). */
 const probesWithinMs = 15_000;
+/** Actions that need no work. */
 const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe", "peers"]);
 
 /** Actions whose answers contain the daemon's config root. For all others the version is asked first. */
@@ -83,14 +84,15 @@ async function open(
   const askSoon = async (request: Request): Promise<Answer> => {
     const answered = new AbortController();
     const withinMs = request.probe === true ? probesWithinMs : answersWithinMs;
-    const late = system.sleep(withinMs, answered.signal).then(() => {
+    const timeout = system.sleep(withinMs, answered.signal).then(() => {
       end();
       throw noAnswer();
     });
     try {
-      return await Promise.race([ask(request), late]);
+      return await Promise.race([ask(request), timeout]);
     } finally {
-      late.catch(() => undefined);
+      // The sleep rejects when it is aborted.
+      timeout.catch(() => undefined);
       answered.abort(new Error("Answered"));
     }
   };

@@ -79,6 +79,7 @@ function nextLine(connection: Connection): Incoming | undefined {
   }
 }
 
+/** `turn`: resolves when this client may continue. `patienceSeconds`: how long half a line, or an unread answer, may stay. */
 type Turns = { turn: () => Promise<void>; patienceSeconds?: number };
 
 /** Answers one request after the other; pauses while the client does not read. */
@@ -92,9 +93,9 @@ export async function answerLines(
   // A request may take longer than `patienceSeconds`.
   socket.timeout(0);
   while (isRead(connection) && !connection.gone.signal.aborted) {
-    const next = nextLine(connection);
-    if (next === undefined) break;
-    const answer = await answerTo(next, connection.client, answering);
+    const incoming = nextLine(connection);
+    if (incoming === undefined) break;
+    const answer = await answerTo(incoming, connection.client, answering);
     if (answer !== undefined) send(socket, connection, encode(answer));
     // Let other clients continue before the next request of this one.
     if (connection.inbox.length > 0) await turn();

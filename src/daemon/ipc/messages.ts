@@ -62,7 +62,7 @@ export type OrganizationState = {
   restart_pending?: string[];
   /** Settings of the control plane that this machine does not accept, with reasons. */
   left_out?: { key: string; reason: string }[];
-  /** The organization wants to know which flows there are: whether this machine says it. Older daemons do not send it. */
+  /** Set if the organization wants reports of flows: whether this machine sends them. Older daemons do not send it. */
   flows?: FlowsShown;
   /** The seal of the organization that this node holds, and what it would refuse. */
   seal?: SealSeen;
@@ -79,7 +79,7 @@ export type OrganizationState = {
   relayed?: RelayedAnswer;
   /** The node is revoked at `until`, unless its user confirms on the page `url` that it is still theirs. */
   confirm?: Confirmation;
-  /** UDP is blocked: it goes by TCP, through this host and port, since this time (RFC 3339). */
+  /** Set while UDP is blocked: the node goes by TCP, through this host and port, since this time (RFC 3339). */
   tcp?: { at: string; since: string };
   /** The port of the router that is mapped to the engine. Older daemons do not send it. */
   port_mapping?: MappingShown;

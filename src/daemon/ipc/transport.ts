@@ -13,7 +13,7 @@ export type LocalAddress = ({ kind: "socket"; path: string } | { kind: "pipe"; n
   configRoot?: string;
 };
 
-/** Bytes: the kernel has room for 108, with a final zero (unix(7)). */
+/** In bytes: the kernel has room for 108, with a final zero (unix(7)). */
 const longestPath = 107;
 
 /** Masks with which the socket is made: only root may connect, or root and the group. */
@@ -41,6 +41,7 @@ export async function listenLocal<Data>(
       `The path of the socket is longer than ${longestPath} bytes: ${path}`,
     );
   makeSocketDirectory(dirname(path), access);
+  // The lock is held until the process ends.
   if (lockFile(`${path}.lock`) === undefined || (await isAnswered(path))) {
     throw new AppError("busy", `A daemon is already listening on ${path}`);
   }

@@ -6,7 +6,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { stateText } from "../../../src/daemon/asking/health-text.ts";
-import { renderStatus } from "../../../src/daemon/asking/status-report.ts";
+import { renderStatus } from "../../../src/daemon/asking/status-text.ts";
 import { findingsOf, type Watcher } from "../../../src/daemon/asking/organization-findings.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";

@@ -5,12 +5,8 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
-import {
-  areHealthy,
-  isDaemonMissed,
-  readStatus,
-  renderStatus,
-} from "../../../src/daemon/asking/status-report.ts";
+import { areHealthy, isDaemonMissed, readStatus } from "../../../src/daemon/asking/status-report.ts";
+import { renderStatus } from "../../../src/daemon/asking/status-text.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { whyNoTables } from "../../../src/platform/nftables.ts";
 import { makeNodeWorld } from "../../support/node.ts";

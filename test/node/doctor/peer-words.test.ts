@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { createSocket } from "node:dgram";
 import { stateText } from "../../../src/daemon/asking/health-text.ts";
-import { renderStatus } from "../../../src/daemon/asking/status-report.ts";
+import { renderStatus } from "../../../src/daemon/asking/status-text.ts";
 import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import { canMeet } from "../../../src/node/doctor/can-meet.ts";
