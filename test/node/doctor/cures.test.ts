@@ -27,7 +27,7 @@ const positions = new Map([
 /** By file, then by the function and the text of the cure in the source. */
 const proofs: Record<string, Record<string, Proof>> = {
   "daemon/asking/doctor-checks.ts": {
-    "findDaemon: start": booted("ends it in desktop mode: the daemon is stopped and disabled"),
+    "daemonFinding: start": booted("ends it in desktop mode: the daemon is stopped and disabled"),
   },
   "node/doctor/check.ts": {
     "runCheck: deniedToRoot": "advice: what denies it belongs to the system, not to the agent",
