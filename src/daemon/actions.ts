@@ -43,15 +43,15 @@ const maxLogText = 1024 * 1024;
 
 export const actions: Readonly<Record<string, Action>> = {
   teams: { right: "member", changes: false, run: async ({ deps }) => listed(deps.engines.slugs()) },
-  list: { right: "member", changes: false, run: status },
-  status: { right: "member", changes: false, run: status },
+  list: { right: "member", changes: false, run: showStatus },
+  status: { right: "member", changes: false, run: showStatus },
   version: {
     right: "member",
     changes: false,
     run: async ({ deps }) => ({ message: `${brand.id} ${buildInfo.version}`, ...aboutDaemon(deps) }),
   },
-  peers: { right: "member", changes: false, run: peers },
-  logs: { right: "member", changes: false, run: logs },
+  peers: { right: "member", changes: false, run: listPeers },
+  logs: { right: "member", changes: false, run: readLogs },
   subscribe: { right: "member", changes: false, run: subscribe },
   prove: { right: "member", changes: false, run: prove },
   start: { right: "member", changes: true, run: onOne("start", "is running") },
@@ -61,7 +61,7 @@ export const actions: Readonly<Record<string, Action>> = {
   delete: { right: "member", changes: true, run: onOne("forget", "is forgotten; its files stay") },
   provision: { right: "member", changes: true, run: async ({ deps }) => listed(deps.engines.provision()) },
   sync: { right: "member", changes: true, run: sync },
-  exit: { right: "member", changes: true, run: exit },
+  exit: { right: "member", changes: true, run: chooseExit },
   shutdown: {
     right: "root",
     changes: true,
@@ -101,14 +101,14 @@ function aboutDaemon({ configRoot }: ActionDeps): Pick<Answer, "version" | "pid"
   return { version: buildInfo.version, pid: process.pid, config_root: configRoot };
 }
 
-async function status({ request, deps }: Call): Promise<Reply> {
+async function showStatus({ request, deps }: Call): Promise<Reply> {
   if (request.probe === true) await deps.engines.check(request.team);
   const statuses = await deps.engines.statusWithPeers(request.team);
   return { message: summarize(statuses), teams: statuses, ...aboutDaemon(deps) };
 }
 
 /** All peers; with `peer` only that one, which is then probed for a minute. */
-async function peers({ request, deps }: Call): Promise<Reply> {
+async function listPeers({ request, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(slug, request.peer);
   return {
@@ -162,7 +162,7 @@ async function sync({ request, deps }: Call): Promise<Reply> {
   };
 }
 
-async function exit({ request, client, deps }: Call): Promise<Reply> {
+async function chooseExit({ request, client, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   if (request.exit === undefined) throw new AppError("validation_failed", '"exit" needs `exit`');
   // --strict needs a unit that blocks other ways at a boot, which only root can install. And only root ends what root began.
@@ -179,12 +179,13 @@ async function exit({ request, client, deps }: Call): Promise<Reply> {
   return { message: `The exit of ${slug}: ${request.exit.use}`, team: slug };
 }
 
-async function logs({ request, client, deps }: Call): Promise<Reply> {
+async function readLogs({ request, client, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   const path = deps.engines.logPath(slug);
   // Open it before the last lines are read: else new lines in between would be missed.
   const tail = fileLog(path)();
   const lines = lastLines(path, request.lines ?? defaultLines);
+  // Drop the oldest lines that do not fit.
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
   if (request.follow === true) followLog(client, slug, tail, deps);
   return { message: `${lines.length} lines`, team: slug, lines };

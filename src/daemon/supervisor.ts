@@ -48,7 +48,7 @@ export type SupervisorDeps = {
   /** Whether the engine writes to `logPath`. An engine started by another program may write elsewhere. */
   writesLog(process: ProcessIdentity): boolean;
   hasInterface(device: string): boolean;
-  /** A running engine of this organization, whoever started it. */
+  /** A running engine of this organization, whichever program started it. */
   find(): ProcessIdentity | undefined;
   ageOf(process: ProcessIdentity): number;
   spawn(argv: readonly string[], logPath: string): Spawned;
@@ -231,6 +231,7 @@ export class Supervisor {
       if (this.#released.signal.aborted) return;
       // Adopt an unrecorded engine of an earlier daemon instead of starting a second one.
       if (this.adopt(undefined)) return;
+      // It was stopped while all this took time.
       if (this.#state.wanted === "down") return this.#dispatch({ type: "startFailed", chance: 0 });
       this.#silent = silent;
       this.#logsElsewhere = false;

@@ -52,6 +52,7 @@ export async function useExit(place: Place, deps: ExitDeps, signal: AbortSignal)
     await deps.system.sleep(user.pauseMs(), signal).catch(() => undefined);
   }
   user.close();
+  // The choice may have been deleted since the last round. A failure is reported by the command that deleted it.
   if (exitUseOf(place.directory) === undefined && !staysClosed(place.directory))
     await leaveKernel(place, deps.system);
 }
@@ -120,6 +121,7 @@ class ExitUser {
     this.#failure = undefined;
   }
 
+  /** Chooses an exit, and brings engine and kernel to it. */
   async #follow(use: ExitUse): Promise<void> {
     this.#hasLeft = false;
     const place = this.#place;
@@ -151,6 +153,7 @@ class ExitUser {
     return chooseExit(use, { now, heard, triedAt: this.#tried.at, leftAt: this.#leftAt });
   }
 
+  /** Notes since when the exit is tried, and when another one was left for it. */
   #noteTried(ip: string | undefined): void {
     if (this.#tried.ip === ip) return;
     const now = this.#deps.system.monotonic();

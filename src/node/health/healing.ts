@@ -1,12 +1,13 @@
 // Decides how dead tunnels are healed. Pure: state and observation in, state and actions out. Only a tunnel whose
-// peer answered probes in the last ten minutes can be dead: administrators may delete the rule for ICMP, so silence
-// alone proves nothing. First this node closes its own side, so that the engines shake hands again: that cures lost
+// peer has answered probes before can be dead: administrators may delete the rule for ICMP, so silence alone proves
+// nothing. First this node closes its own side, so that the engines shake hands again: that cures lost
 // tunnel state. If the new tunnel carries nothing either, the path is lost in one direction: the peer's underlay
 // address is denied for a while, so that both engines use a relay.
 
 import { given } from "../../base/given.ts";
 import { withoutPort } from "../../base/ip.ts";
 import type { LocalChanges } from "../files/config/local-changes.ts";
+import { decidePromotion, initialPromotion, type Promotion } from "./paths/promotion.ts";
 import { chooseRelays, type RelayChoice } from "./paths/relay-choice.ts";
 import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./paths/relay-loss.ts";
 import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
@@ -40,21 +41,15 @@ type PeerState = {
   healed: { at: number } | undefined;
 };
 
-export type HealingState = {
+export type HealingState = Promotion & {
   /** By overlay address. */
   peers: Readonly<Record<string, PeerState>>;
   denials: readonly Denial[];
   /** When this node closed tunnels, in the last minute. */
   closings: readonly number[];
-  /** How many packets a relayed tunnel sends until it tries the direct path; undefined: the engine's default. */
-  tryPromote: number | undefined;
-  /** When tryPromote changed. */
-  promoteAt: number;
   /** The relays through which other nodes may reach this one. Undefined: all, because they are few. */
   relays: RelayChoice | undefined;
   loss: RelayLoss;
-  /** How many packets relayed tunnels had sent at a time, by overlay address. */
-  relayed: { at: number; counters: Readonly<Record<string, number>> };
 };
 
 export type Evidence = {
@@ -107,25 +102,16 @@ const firstDenialMinutes = 5;
 const forgetDenialsMs = 4 * 60 * minute;
 /** A peer that is not observed any more is forgotten this long after its next attempt was due. */
 const forgetPeerMs = 10 * minute;
-/** Packets a second on all relayed tunnels, above which the engine's default promotes soon enough. */
-const busyRate = 20;
-/** The value of tryPromote while relayed tunnels are quiet. */
-const quietPromote = 2;
 /** For this time after a relay was lost, tunnels leave it, and its own tunnel is not healed. */
 const leaveFirstMs = 5 * second;
-/** Between two changes of tryPromote, because each reloads the engine: to the engine's default, and to quietPromote. */
-const defaultAfterMs = minute;
-const quietAfterMs = 15 * second;
 
 export const initialHealing: HealingState = {
+  ...initialPromotion,
   peers: {},
   denials: [],
   closings: [],
-  tryPromote: undefined,
-  promoteAt: Number.NEGATIVE_INFINITY,
   relays: undefined,
   loss: noLoss,
-  relayed: { at: 0, counters: {} },
 };
 
 /** The addresses whose next answers decide something: probe them soon. */
@@ -167,7 +153,7 @@ export function decide(
   const mayHeal = ({ address }: ObservedPeer) =>
     seen.now - (state.loss.foundAt[address] ?? Number.NEGATIVE_INFINITY) > leaveFirstMs;
   for (const peer of seen.peers) if (mayHeal(peer)) state = healPeer(state, peer, seen, actions);
-  state = promote(state, seen);
+  state = { ...state, ...decidePromotion(state, countersToPromote(state, seen), seen.now) };
   state = { ...state, relays: chooseRelays(state.relays, seen.candidates, seen.now) };
   const observed = new Set(seen.peers.map(({ address }) => address));
   state = {
@@ -403,30 +389,12 @@ function evidenceOf(
   return { peer: peer?.name ?? address, address, remote, silentS };
 }
 
-/**
- * A relayed tunnel tries the direct path every 1000 packets by default, so a quiet one stays relayed. While all relayed
- * tunnels are quiet, two packets do. Peers with a denied address are relayed on purpose.
- */
-function promote(state: HealingState, { now, peers }: ObservedPeers): HealingState {
-  const denied = new Set(state.denials.map(({ peer }) => peer));
-  const relayed = peers.flatMap(({ address, tunnel }) =>
-    tunnel !== undefined && tunnel.remote === undefined && !denied.has(address)
-      ? [[address, tunnel.counter] as const]
-      : [],
-  );
-  const seconds = Math.max(1, (now - state.relayed.at) / second);
-  const sent = relayed.map(([address, counter]) =>
-    Math.max(0, counter - (state.relayed.counters[address] ?? counter)),
-  );
-  const isBusy = sent.reduce((sum, each) => sum + each, 0) / seconds > busyRate;
-  const isCounted = now - state.relayed.at >= second;
-  const counted = isCounted
-    ? { ...state, relayed: { at: now, counters: Object.fromEntries(relayed) } }
-    : state;
-  const wanted = relayed.length > 0 && !isBusy ? quietPromote : undefined;
-  if (wanted === state.tryPromote) return counted;
-  // Wait, unless tunnels became busy: these would send a test with every other packet.
-  if (!isBusy && now - state.promoteAt < (wanted === undefined ? defaultAfterMs : quietAfterMs))
-    return counted;
-  return { ...counted, tryPromote: wanted, promoteAt: now };
+/** How many packets relayed tunnels have sent, by overlay address. Peers with a denied address are relayed on purpose. */
+function countersToPromote({ denials }: HealingState, { peers }: ObservedPeers): Record<string, number> {
+  const denied = new Set(denials.map(({ peer }) => peer));
+  const counters = peers.flatMap(({ address, tunnel }) => {
+    const isRelayed = tunnel !== undefined && tunnel.remote === undefined;
+    return isRelayed && !denied.has(address) ? [[address, tunnel.counter]] : [];
+  });
+  return Object.fromEntries(counters);
 }

@@ -93,7 +93,7 @@ export class OrganizationHealth {
   #disk: AssessmentInput["disk"];
   /** What was announced last, as JSON. */
   #announced = "";
-  /** Whether no lighthouse answered at the last refresh. The findings tell for now: #areLighthousesSilent(). */
+  /** What #areLighthousesSilent() was at the last refresh. */
   #areLighthousesLost = false;
   /** The kept peers that are probed until the next refresh, and how many the engine has in all. */
   #keptTargets: readonly string[] = [];
@@ -197,6 +197,7 @@ export class OrganizationHealth {
     return this.#listed().filter((each) => each.path !== "none" || !isUnknown(each));
   }
 
+  /** All peers that are not revoked. */
   #listed(): PeerReport[] {
     const named = this.named.addresses(this.#deps.monotonic());
     return listPeers(this.#assessmentInput(), named).filter(
@@ -300,11 +301,12 @@ export class OrganizationHealth {
     await this.#readLog();
   }
 
+  /** Whether no lighthouse answers, by the findings. */
   #areLighthousesSilent(): boolean {
     return this.current()?.findings?.some(({ kind }) => kind === "lighthouses_silent") === true;
   }
 
-  /** A lighthouse needs no addresses: the nodes come to it. */
+  /** Keeps the addresses of peers. A lighthouse needs none: the nodes come to it. */
   async #keepPeers(): Promise<void> {
     const { snapshot, tunnels, reportsTunnels } = this.#inventory;
     const { kept, recentLog } = this.#deps;
@@ -411,6 +413,7 @@ export class OrganizationHealth {
     return promise.finally(() => this.#waiting.delete(resolve));
   }
 
+  /** Tells of the health, if what is announced of it has changed. */
   #announce(): void {
     const { verdict, findings, lighthouses, broken } = this.current() ?? {};
     const shown = JSON.stringify([verdict, findings, lighthouses, broken]);

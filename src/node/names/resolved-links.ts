@@ -35,8 +35,8 @@ type Deps = {
   bus?: () => Promise<Bus>;
   /** Whether programs of this machine ask systemd-resolved. */
   asks?: () => boolean;
-  /** Returns what finds the index of a zone's interface; undefined: there is none. */
-  find?: () => (zone: Zone) => number | undefined;
+  /** Finds the interfaces of zones. */
+  find?: typeof findLinks;
 };
 
 export function makeLinks(
@@ -71,6 +71,7 @@ export function makeLinks(
       losses.delete(link);
     }
   };
+  /** Compares and sets the settings once. Throws if the bus fails. */
   const update = async (zones: readonly Zone[]): Promise<Way> => {
     if (!asks()) {
       if (losses.size > 0) await release(await connect(), []);
@@ -85,7 +86,7 @@ export function makeLinks(
     // Zones, interfaces or systemd-resolved have changed since the last comparison, so the settings must be set anew.
     const isNewSituation = last?.key !== key;
     if (last !== undefined && !isNewSituation && monotonic() - last.at < checkMs) return last.way;
-    if (!(await runsResolved(connected))) return waiting(zones, "systemd-resolved does not run");
+    if (!(await runsResolved(connected))) return allWaiting(zones, "systemd-resolved does not run");
     await release(connected, links);
     const states: LinkState[] = [];
     for (const [at, zone] of zones.entries()) {
@@ -94,7 +95,7 @@ export function makeLinks(
       );
     }
     const way: Way = { way: "resolved", links: states };
-    // Without a result to keep, an interface that systemd-resolved does not know yet is tried again at the next call.
+    // An interface that exists and waits is one that systemd-resolved does not know yet: try again at the next call.
     const isSettled = states.every(({ state }, at) => state !== "waiting" || links[at] === undefined);
     last = isSettled ? { key, at: monotonic(), way } : undefined;
     return way;
@@ -149,7 +150,7 @@ async function keepLink(
   }
 }
 
-function waiting(zones: readonly Zone[], reason: string): Way {
+function allWaiting(zones: readonly Zone[], reason: string): Way {
   return { way: "resolved", links: zones.map(({ slug }) => ({ slug, state: "waiting", reason })) };
 }
 

@@ -51,6 +51,7 @@ export type KeptDeps = {
   log: Pick<Log, "warn">;
 };
 
+/** A peer with a tunnel that works. */
 export type Working = {
   /** Its overlay address. */
   address: string;
@@ -60,6 +61,7 @@ export type Working = {
   at?: number;
 };
 
+/** What refresh() needs of the engine and the organization. */
 export type KeptSeen = {
   /** Process id of the engine. */
   pid: number;
@@ -133,7 +135,7 @@ export class KeptPeers {
       this.#state.whole_at = this.#deps.system.now();
       for (const each of this.#peers.values()) each.told = [];
     }
-    for (const { peer, remotes } of peers) this.#entry(peer).told = remotes;
+    for (const { peer, remotes } of peers) this.#entryOf(peer).told = remotes;
   }
 
   /** Notes working addresses, forgets peers that are gone, and gives the engine the changed map. Does not reject. */
@@ -165,7 +167,7 @@ export class KeptPeers {
   }
 
   /** The entry of a peer; a new one if there is none. */
-  #entry(peer: string): KeptPeer {
+  #entryOf(peer: string): KeptPeer {
     const known = this.#peers.get(peer) ?? { peer, told: [], uses: 0 };
     this.#peers.set(peer, known);
     return known;
@@ -192,7 +194,7 @@ export class KeptPeers {
       const place = parseUnderlay(remote);
       if (place === undefined || !isPeer(address) || !isInside(address) || isInside(place.host)) continue;
       if (ownHosts.has(place.host)) continue;
-      const kept = this.#entry(address);
+      const kept = this.#entryOf(address);
       const { worked } = kept;
       const hostPort = joinHostPort(place.host, place.port);
       // A later one is known. Not if its time is in the future: then the clock was set back.
@@ -218,6 +220,7 @@ export class KeptPeers {
     this.#peers = new Map(ranked.slice(0, maxKeptPeers).map((each) => [each.peer, each]));
   }
 
+  /** Saves a changed state: at once if it is urgent, else every saveEveryMs. */
   #save({ isUrgent }: { isUrgent: boolean }): void {
     const now = this.#deps.monotonic();
     const next = JSON.stringify({ ...this.#state, peers: [...this.#peers.values()] });
@@ -227,11 +230,11 @@ export class KeptPeers {
     this.#saved = next;
   }
 
-  /** Writes the changed map, and has the engine reload. `hasGone`: the applied map has a peer that is gone. */
+  /** Writes the map if it has changed, and has the engine reload. `hasGone`: the applied map has a peer that is gone. */
   async #apply({ areLighthousesLost, isInside }: KeptSeen, { hasGone }: { hasGone: boolean }): Promise<void> {
     const { apply, directory, monotonic, system } = this.#deps;
     if (monotonic() < this.#notBefore) return;
-    const map = this.#map(isInside);
+    const map = this.#makeMap(isInside);
     if (Bun.deepEquals(map, this.#applied)) return;
     const writtenAt = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
     const isRecent = Math.abs(system.now() - writtenAt) < applyEveryMs;
@@ -239,7 +242,7 @@ export class KeptPeers {
     this.#notBefore = monotonic() + retryMs;
     await apply(map);
     this.#applied = readPeerMap(directory);
-    // Only after a success the next change need not wait.
+    // After a success, the next change need not wait for retryMs.
     if (Bun.deepEquals(map, this.#applied)) this.#notBefore = Number.NEGATIVE_INFINITY;
   }
 
@@ -247,7 +250,7 @@ export class KeptPeers {
    * The map for the engine. A private address means another machine in each network. So one that worked is used only while this
    * machine has the same address as then, and one that the control plane sent only if it lies in a network of this machine.
    */
-  #map(isInside: (address: string) => boolean): PeerMap {
+  #makeMap(isInside: (address: string) => boolean): PeerMap {
     const own = this.#deps.ownAddresses();
     const addresses = new Set(own.map((each) => each.replace(/\/\d+$/, "")));
     const networks = own.flatMap((each) => parseAddressInNetwork(each) ?? []);
