@@ -7,7 +7,7 @@ import { AppError } from "../base/errors.ts";
 import { isSilentLevel } from "../node/files/config/read-config.ts";
 import { networkTextsOverlap } from "../base/ip.ts";
 
-/** Resources that an engine uses exclusively. */
+/** The resources that an engine uses exclusively, and what else a start needs of its configuration. */
 export type Claim = {
   slug: string;
   /** Name of the tun device as the kernel truncates it; undefined if the system chooses one. */

@@ -16,7 +16,7 @@ export type Spawned = {
 
 /** An adopted engine is not our child: polling detects its end within this time. */
 const checkEveryMs = 1000;
-/** To identify a process costs ten times as much as to test that its pid is in use. */
+/** One of so many checks identifies the process. The others only test whether its pid is in use, which costs a tenth. */
 const identifyEvery = 5;
 
 /**

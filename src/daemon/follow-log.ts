@@ -11,7 +11,7 @@ const burstBytes = 256 * 1024;
 /** The logs, by slug, that each client follows. */
 const followed = new WeakMap<Client, Set<string>>();
 
-/** Until the client is gone. A client that follows a log twice gets its lines once. */
+/** Sends new lines until the client is gone. A client that follows a log twice gets its lines once. */
 export function followLog(
   client: Client,
   slug: string,
@@ -22,6 +22,7 @@ export function followLog(
   if (followedByClient.has(slug)) return;
   followed.set(client, followedByClient.add(slug));
   client.stay();
+  /** Lines that the client has no room for yet. */
   let waiting: string[] = [];
   void untilGone(client, deps, () => {
     // A burst is sent as fast as the client reads, so that it is not disconnected.

@@ -123,6 +123,7 @@ function silentNames(
   return [...lost, ...peers].slice(0, mostBroken);
 }
 
+/** What verdict.ts judges. */
 function observe(
   input: AssessmentInput,
   { facts, engine }: Snapshot,
@@ -183,13 +184,14 @@ const isUsable = (state: LighthouseState) => state === "answers" || state === "t
 function contactOf(input: AssessmentInput, facts: Facts, { ageMs }: EngineSeen): Contact {
   const { inventory, prober, now } = input;
   const records = prober.records().filter(([address]) => !facts.lighthouses.includes(address));
+  // Nodes with a tunnel that have never answered.
   const refusing = records.filter(
     ([address, { answeredAt }]) => answeredAt === undefined && inventory.tunnels.get(address) !== undefined,
   );
   const isMade =
     records.some(([, record]) => isAnswering(record, now)) ||
     refusing.some(([, { since }]) => now - since >= outlivesMs);
-  // An answer that came later shows that another node is online, whatever the control plane said.
+  // An answer since then shows that another node is online, whatever the control plane said.
   const answeredAt = Math.max(...records.map(([, record]) => record.answeredAt ?? -Infinity));
   const others = recent(input.planeFacts.others, input);
   const isOutdated = others?.online === false && answeredAt > others.at;

@@ -171,7 +171,7 @@ export class OrganizationHealth {
   };
 
   /**
-   * Two answers in a row count: one answer may be old, because it waited while the machine slept. `theirs`: the control plane's
+   * Notes whether this machine's clock differs. Two answers in a row count: one answer may be old, because it waited while the machine slept. `theirs`: the control plane's
    * time, ms since 1970. `at`: now, monotonic ms.
    */
   #compareClocks(theirs: number, at: number): void {

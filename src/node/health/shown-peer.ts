@@ -111,15 +111,8 @@ function compareText(a: string, b: string): number {
   return a < b ? -1 : 1;
 }
 
-/** Every address inside the network can be asked for. It is a node's if it has a name, a tunnel or an answer. */
-export function isUnknown({
-  name,
-  address,
-  path,
-  probe,
-  lighthouse,
-  this_machine: isOwn,
-}: PeerReport): boolean {
+/** Whether nothing shows that the address is a node's: no name, tunnel or answer. A user may ask for any address in the overlay. */
+export function isUnknown({ name, address, path, probe, lighthouse, this_machine }: PeerReport): boolean {
   const isSeen = probe !== "not_probed" || path === "direct" || path === "relayed";
-  return name === address && !isSeen && lighthouse !== true && isOwn !== true;
+  return name === address && !isSeen && lighthouse !== true && this_machine !== true;
 }

@@ -105,7 +105,7 @@ export async function readNameRecords(configRoot: string): Promise<NameRecords> 
   return { names, zones, without };
 }
 
-/** A text is the reason why the organization has no names here. */
+/** The names of one organization; a text is the reason why it has none here. */
 async function namesOf(
   configRoot: string,
   slug: string,

@@ -82,6 +82,7 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
   if (router === undefined) return settle(former, undefined, context);
   const { id: boot = "", ms: now } = system.bootTime();
   const place = { ...router, port, boot };
+  // Router, own address, engine's port and boot are those of the state.
   const isSamePlace = former !== undefined && Bun.deepEquals({ ...former, ...place }, former);
   if (isSamePlace && now < former.nextAt) return;
   const held = former === undefined ? undefined : heldOf(former);

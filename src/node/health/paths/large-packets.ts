@@ -15,7 +15,7 @@ type Deps = {
   system: Pick<System, "sleep">;
   monotonic(): number;
   open: OpenEcho;
-  /** Turns offloads off that lose packets. */
+  /** Turns off offloads that lose packets. */
   offloads?: Pick<OffloadTrial, "tryIfDue">;
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
@@ -49,6 +49,7 @@ export class LargePackets {
   readonly #deps: Deps;
   /** By overlay address, or mainKey. */
   readonly #paces = new Map<string, MeasurePace>();
+  /** The measurement that runs. */
   #measuring: Promise<void> | undefined;
 
   constructor(deps: Deps) {
@@ -149,6 +150,7 @@ export class LargePackets {
     return this.#paceOf(path).dueInMs(subject, facts);
   }
 
+  /** Measures one path, and tries the offloads if they are due. */
   async #measureOnce(path: Path): Promise<void> {
     const { inventory, prober, open, system, monotonic, offloads, recentLog } = this.#deps;
     const { to, from, mtu, subject, isMain, onlyOffloads } = path;
