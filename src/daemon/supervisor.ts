@@ -108,7 +108,7 @@ export class Supervisor {
         log: fileLog(deps.logPath),
         controlSocket: deps.controlSocket,
         restart: () => this.restart(),
-        silent: () => this.#logsElsewhere || this.#silent || deps.isSilent(),
+        isSilent: () => this.#logsElsewhere || this.#silent || deps.isSilent(),
       },
       deps.system,
     );

@@ -109,7 +109,7 @@ export type RunningEngine = {
   /** Resolves when the restarted engine is active. */
   restart(): Promise<void>;
   /** Whether the log level hides the messages about start and reload. */
-  silent?: () => boolean;
+  isSilent?: () => boolean;
   /** Whether repeated errors fill the log, so that the system drops lines. A missing line then proves nothing. */
   isFlooded?: () => Promise<boolean>;
 };
@@ -155,7 +155,7 @@ async function hangUp(engine: RunningEngine, system: Pick<System, "sleep">): Pro
   };
   signal();
   const reload: ReloadEvidence = { begun: 0, applied: false, failure: "" };
-  const silent = engine.silent?.() === true;
+  const silent = engine.isSilent?.() === true;
   for (let waited = 0; waited < (silent ? silentMs : reloadTimeoutMs); waited += lookEveryMs) {
     await system.sleep(lookEveryMs);
     for (const line of tail.read()) {

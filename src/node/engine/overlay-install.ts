@@ -63,6 +63,14 @@ export type EnginePlaces = TrialPlaces & { stateDb: string };
 
 type EngineDeps = { system: System; log: Log };
 
+/** One installation. `installed`: the engine before it. */
+type Task = {
+  request: EngineRequest;
+  places: EnginePlaces;
+  installed: InstalledEngine | undefined;
+  deps: EngineDeps;
+};
+
 /** Installs the requested engine. After any failure the installed engine is unchanged. */
 export async function installEngine(
   request: EngineRequest,
@@ -72,13 +80,14 @@ export async function installEngine(
   const source = chooseSource(request);
   sweepCandidates(places.overlayBinary);
   const installed = await installedEngine(places, deps.system);
+  const task: Task = { request, places, installed, deps };
   switch (source) {
     case "package":
-      return installPackage(request, places, installed, deps);
+      return installPackage(task);
     case "file":
-      return installBytes("file", readEngineFile(request.file ?? ""), request, places, installed, deps);
+      return installBytes("file", readEngineFile(request.file ?? ""), task);
     case "release":
-      return installRelease(request, places, installed, deps);
+      return installRelease(task);
     // The engine in memory, else a release, else a package.
     case "auto": {
       const deleted = deletedEngine(request, places);
@@ -86,13 +95,13 @@ export async function installEngine(
         deps.log.info(
           `${places.overlayBinary} is gone, and its engine still runs: restoring the file from memory`,
         );
-        return installBytes("file", deleted, request, places, installed, deps);
+        return installBytes("file", deleted, task);
       }
       try {
-        return await installRelease(request, places, installed, deps);
+        return await installRelease(task);
       } catch (error) {
         const channelError = permitFallback(error, request, deps.log);
-        return installPackage(request, places, installed, deps, channelError);
+        return installPackage(task, channelError);
       }
     }
   }
@@ -163,12 +172,8 @@ function noNewerEngine(channelError: AppError, installed: InstalledEngine, packa
   );
 }
 
-async function installRelease(
-  request: EngineRequest,
-  places: EnginePlaces,
-  installed: InstalledEngine | undefined,
-  deps: EngineDeps,
-): Promise<EngineOutcome> {
+async function installRelease(task: Task): Promise<EngineOutcome> {
+  const { request, places, installed, deps } = task;
   const system = trustingControlPlanes(places.configRoot, deps.system);
   const release = await findEngineRelease(request, places.stateDb, system);
   const { version } = release;
@@ -177,7 +182,8 @@ async function installRelease(
   }
   if (version !== undefined) checkVersion(version, request.version, installed);
   const content = await fetchEngine(release, { ...deps, system });
-  return installBytes("release", content, { ...request, sha256: undefined }, places, installed, deps);
+  // fetchEngine has compared the hash, which is that of the archive.
+  return installBytes("release", content, { ...task, request: { ...request, sha256: undefined } });
 }
 
 /** The plan of installEngine. Contacts no server. */
@@ -229,13 +235,11 @@ function checkSum(bytes: Uint8Array, wanted: string | undefined): string {
   return sum;
 }
 
+/** `bytes`: of the engine, or of an archive with it. */
 async function installBytes(
   source: "file" | "release",
   bytes: Uint8Array,
-  request: EngineRequest,
-  places: EnginePlaces,
-  installed: InstalledEngine | undefined,
-  deps: EngineDeps,
+  { request, places, installed, deps }: Task,
 ): Promise<EngineOutcome> {
   const target = places.overlayBinary;
   const sum = checkSum(bytes, request.sha256);
@@ -247,11 +251,9 @@ async function installBytes(
   return { ...outcome, source, sha256: sum };
 }
 
+/** `channelError`: why the package takes the place of a release. */
 async function installPackage(
-  request: EngineRequest,
-  places: EnginePlaces,
-  installed: InstalledEngine | undefined,
-  deps: EngineDeps,
+  { request, places, installed, deps }: Task,
   channelError?: AppError,
 ): Promise<EngineOutcome> {
   const { system } = deps;

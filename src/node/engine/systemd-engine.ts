@@ -44,13 +44,13 @@ export type SystemdEngine = EngineControl &
   };
 
 /**
- * Controls the engine of one organization's unit. `silent`: whether its log level hides the messages about start and reload. Throws
+ * Controls the engine of one organization's unit. `isSilent`: whether its log level hides the messages about start and reload. Throws
  * conflict if the units run the organizations of another config root.
  */
 export function systemdEngine(
   place: Place,
   system: UsedSystem,
-  silent: () => boolean = () => false,
+  isSilent: () => boolean = () => false,
 ): SystemdEngine {
   const { slug, directory } = place;
   requireOwnUnits(dirname(directory));
@@ -61,8 +61,8 @@ export function systemdEngine(
       process: () => (identity !== undefined && isAlive(identity) ? identity : undefined),
       log: () => tail,
       controlSocket: controlSocket(directory),
-      restart: () => restart(place, "try-restart", { silent: silent() }, system),
-      silent,
+      restart: () => restart(place, "try-restart", { silent: isSilent() }, system),
+      isSilent,
       isFlooded: () => isFlooded(unit, system),
     };
     return controlEngine(engine, system);
@@ -75,7 +75,7 @@ export function systemdEngine(
       // Tried first: reading the journal takes longer than a reload by the control socket.
       const keys = await reloadByApi(controlSocket(directory), system);
       if (keys?.some(needsRestart) === true)
-        return restart(place, "try-restart", { silent: silent() }, system);
+        return restart(place, "try-restart", { silent: isSilent() }, system);
       if (keys !== undefined) return;
       await readJournal(unit, system, async (tail) => {
         const identity = await mainProcess(place, system);
@@ -85,8 +85,8 @@ export function systemdEngine(
       });
     },
     // try-restart: an engine that a user stopped meanwhile stays stopped.
-    restart: () => restart(place, "try-restart", { silent: silent() }, system),
-    startAgain: () => restart(place, "restart", { silent: silent() }, system),
+    restart: () => restart(place, "try-restart", { silent: isSilent() }, system),
+    startAgain: () => restart(place, "restart", { silent: isSilent() }, system),
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),

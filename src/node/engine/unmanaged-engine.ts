@@ -50,7 +50,7 @@ export function unmanagedEngine(
         log: source ?? (() => ({ read: () => [] })),
         controlSocket: controlSocket(directory),
         restart: async () => askUser(restartByHand),
-        silent: () => source === undefined || hidesMessages(),
+        isSilent: () => source === undefined || hidesMessages(),
       };
       await controlEngine(engine, system).reload();
     },

@@ -6,7 +6,7 @@ import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { NodeName } from "../../protocol/values.ts";
-import { unreachable } from "../contact/requests/client.ts";
+import { unreachable } from "../contact/requests/send-request.ts";
 import { sha256Hex } from "../../base/sha256.ts";
 
 /** Throws usage. */

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { examineControlPlane } from "../../../src/node/doctor/control-plane.ts";
-import { unreachable } from "../../../src/node/contact/requests/client.ts";
+import { unreachable } from "../../../src/node/contact/requests/send-request.ts";
 import { setClock } from "../../../src/node/health/findings.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 

@@ -70,6 +70,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
       kept?.reason ??
       crosses(route, isAllowed) ??
       firstReason(isAllowed ? [] : unlessAllowed, route);
+    // A route to a network that this machine is in is no error, unless an overlay has that network.
     if (overlay === undefined && kept?.isHere === true) here.set(route.text, kept.reason);
     else if (reason !== undefined) refused.set(route.text, reason);
     else if (!isAllowed) counted.push(route);
