@@ -269,8 +269,8 @@ async function namesChanged(
   { system }: FollowDeps,
 ): Promise<boolean> {
   if (unresolved === undefined && hostNames === undefined) return false;
-  const { haveChanged, unresolvedOf } = await import("../files/granted/host-names.ts");
-  if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
+  const { haveChanged, lookUpUnresolved } = await import("../files/granted/host-names.ts");
+  if (unresolved !== undefined && (await lookUpUnresolved(unresolved, system)).length < unresolved.length)
     return true;
   if (hostNames === undefined) return false;
   const { overlayNetworks } = await import("../files/granted/networks.ts");

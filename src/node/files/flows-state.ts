@@ -18,6 +18,7 @@ const seconds = v.pipe(v.number(), v.minValue(0));
 const Collected = v.object({
   ...v.omit(FlowsReport, ["from", "to"]).entries,
   boot: v.pipe(v.string(), v.maxLength(64)),
+  /** The newest generation of the kernel's counters (platform/network/flow-counter.ts) that is in the report. */
   generation: v.pipe(v.number(), v.integer(), v.minValue(0)),
   from: seconds,
   to: seconds,

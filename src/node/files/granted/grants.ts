@@ -125,7 +125,7 @@ function deviceRefusal(
 
 // Routes and overlay networks
 
-/** Limit the work of comparing each route with the networks of this machine, and with lighthouses. */
+/** These limit the work of comparing each route with the networks of this machine, and with lighthouses. */
 const mostRoutes = 4096;
 const mostLighthouses = 1024;
 
@@ -198,7 +198,7 @@ function hostsNamed(addresses: readonly string[], name: string): RouteRules["nee
   });
 }
 
-/** A route over one of these addresses would send the packets to the lighthouse into the overlay. */
+/** Lighthouses and relays: a route over one of their addresses would send the packets to them into the overlay. */
 function lighthousesIn({ static_host_map: map }: YamlMap): RouteRules["needed"] {
   const entries = isMap(map) ? Object.values(map).flatMap(listOf) : [];
   return entries.slice(0, mostLighthouses).flatMap((entry) => {
@@ -219,6 +219,7 @@ export function networkRefusal(situation: Situation): Refusal | undefined {
       network: networks.join(", "),
       reason: "it takes most of the internet",
     };
+  /** None: the organization is being registered. */
   const networksBefore = machine.tenants.find((tenant) => tenant.slug === slug)?.networks ?? [];
   const newNetworks = networks.filter((network) => !networksBefore.includes(network));
   const isRegistration = networksBefore.length === 0;

@@ -41,12 +41,12 @@ export async function haveChanged(
   return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system, overlay), known);
 }
 
-/** Those of the names that have no address now. */
-export async function unresolvedOf(names: readonly string[], system: ResolvingSystem): Promise<string[]> {
+/** Looks the names up, and returns those without an address. */
+export async function lookUpUnresolved(names: readonly string[], system: ResolvingSystem): Promise<string[]> {
   return unresolved(await resolveAll(names, {}, system, []));
 }
 
-/** The names without an address. */
+/** The names without an address, of names that were looked up. */
 export function unresolved(names: HostNames | undefined): string[] {
   return Object.entries(names ?? {}).flatMap(([name, addresses]) => (addresses.length === 0 ? [name] : []));
 }

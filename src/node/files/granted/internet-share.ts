@@ -18,7 +18,7 @@ export function tooWide(route: Network): string | undefined {
   return coverage([route], route.family) > mostAddresses[route.family] ? tooMuch : undefined;
 }
 
-/** The widest of these routes: without them, the others and the overlay's own networks stay within the limit. */
+/** The widest of these routes, which are too much: without them, the others and the overlay's own networks stay within the limit. */
 export function widestOf(routes: readonly Network[], ownOverlay: readonly Network[]): Network[] {
   return ([4, 6] as const).flatMap((family) => {
     const least = leastPrefix(routes, ownOverlay, family);
@@ -41,14 +41,15 @@ function leastPrefix(routes: readonly Network[], ownOverlay: readonly Network[],
   while (low < high) {
     const middle = (low + high) >> 1;
     const narrow = sorted.filter((network) => network.prefix >= middle || ownNetworks.has(network));
-    if (covered(narrow) <= mostAddresses[family]) high = middle;
+    if (countAddresses(narrow) <= mostAddresses[family]) high = middle;
     else low = middle + 1;
   }
   return low;
 }
 
+/** The number of addresses of the internet that these networks have. */
 function coverage(networks: readonly Network[], family: 4 | 6): bigint {
-  return covered(inOrder(networks, family));
+  return countAddresses(inOrder(networks, family));
 }
 
 /** The networks on the internet, sorted by first address. */
@@ -63,8 +64,8 @@ function compareAddresses(a: bigint, b: bigint): number {
   return a < b ? -1 : 1;
 }
 
-/** The number of addresses in at least one of these networks, which are sorted. */
-function covered(sorted: readonly Network[]): bigint {
+/** The number of addresses in at least one of these networks, which are sorted by first address. */
+function countAddresses(sorted: readonly Network[]): bigint {
   let sum = 0n;
   /** The first address after the networks so far. */
   let end = 0n;

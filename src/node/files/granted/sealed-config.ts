@@ -26,11 +26,12 @@ export const sealedSettings = [
   "firewall",
 ] as const;
 
+/** A version; undefined: unknown, and counts as the oldest. */
 type Engine = string | undefined;
 
 /** `engine`: the version that the next start runs. An older one reads no certificate with an IPv6 address. */
-export function sealedConfig(sent: YamlMap, asked: SealedSelf, engine: Engine): YamlMap {
-  const self = can(engine, "certificate_v2") ? asked : { ...asked, address6: undefined };
+export function sealedConfig(sent: YamlMap, node: SealedSelf, engine: Engine): YamlMap {
+  const self = can(engine, "certificate_v2") ? node : { ...node, address6: undefined };
   const { state, own } = self;
   const hubs = nodesFor(self).filter(({ lighthouse, relay }) => lighthouse || relay);
   const lighthouses = hubs.filter((hub) => hub.lighthouse).flatMap((hub) => addressFor(self, hub) ?? []);

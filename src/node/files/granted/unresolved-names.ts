@@ -4,7 +4,7 @@
 import { parseAddress, withoutPort } from "../../../base/ip.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import type { LeftOut } from "../../../engine/left-out.ts";
-import { unresolvedOf, type ResolvingSystem } from "./host-names.ts";
+import { lookUpUnresolved, type ResolvingSystem } from "./host-names.ts";
 
 /**
  * Leaves out the Graphite server and advertised names if they have no address: every engine resolves them at its start and under
@@ -16,7 +16,7 @@ export async function withoutUnresolved(
 ): Promise<{ config: YamlMap; leftOut: LeftOut[]; unresolved: string[] }> {
   const names = leaveOutNames(config, () => true).leftOut.map(({ name }) => name);
   if (names.length === 0) return { config, leftOut: [], unresolved: [] };
-  const unresolved = await unresolvedOf([...new Set(names)], system);
+  const unresolved = await lookUpUnresolved([...new Set(names)], system);
   return { ...withoutNames(config, unresolved), unresolved };
 }
 
