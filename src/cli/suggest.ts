@@ -150,11 +150,13 @@ function candidatesOf(
 ): string[] {
   const phrases = makePhrases();
   const [phrase, ownPhrase] = [typed.join(" "), translated.join(" ")];
-  const exact = phrases.get(phrase);
-  const special = isAdmin
-    ? [makeAdminPhrases().get(phrase), exact?.startsWith("admin ") === true ? exact : undefined]
-    : // No single word is translated for the phrases: `set` becomes `update`, whose phrase means a new executable.
-      [exact, typed.length === 2 ? phrases.get(ownPhrase) : undefined];
+  const meant = phrases.get(phrase);
+  const special: (string | undefined)[] = [];
+  if (isAdmin)
+    special.push(makeAdminPhrases().get(phrase), meant?.startsWith("admin ") === true ? meant : undefined);
+  else special.push(meant);
+  // No single word is translated for the phrases: `set` becomes `update`, whose phrase means a new executable.
+  if (!isAdmin && typed.length === 2) special.push(phrases.get(ownPhrase));
   const [noun = "", verb = ""] = translated;
   const verbs =
     typed.length === 2 && !isCommand ? (likeVerbs.find((group) => group.includes(verb)) ?? []) : [];

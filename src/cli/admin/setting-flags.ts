@@ -6,7 +6,7 @@ import { given } from "../../base/given.ts";
 import type { Context } from "../command.ts";
 import { readNamedFile, type Flags } from "../values.ts";
 
-/** `isNew`: for the command that creates, where an empty value has nothing to clear. */
+/** The flags of all settings. `isNew`: for the command that creates, where an empty value has nothing to clear. */
 export function settingFlags(settings: Settings, { isNew = false } = {}): Flags {
   return Object.assign({}, ...Object.values(settings).map((setting) => flagsOf(setting, { isNew })));
 }
@@ -34,7 +34,7 @@ const isList = ({ type }: Setting["takes"]) => type === "array";
 /** What the flags give, by field, not validated yet. Without lists that change item by item (--add-FLAG, --remove-FLAG). */
 export async function readSettings(context: Context, settings: Settings): Promise<Record<string, unknown>> {
   const found: Record<string, unknown> = {};
-  for (const [field, setting] of Object.entries(settings)) found[field] = await valueOf(context, setting);
+  for (const [field, setting] of Object.entries(settings)) found[field] = await readSetting(context, setting);
   return given(found);
 }
 
@@ -47,16 +47,20 @@ export async function readChanges(context: Context, settings: Settings): Promise
   throw new AppError("usage", `Say what to change: ${words}`);
 }
 
-async function valueOf({ values, system }: Context, setting: Setting): Promise<unknown> {
+/** What the flag of a setting gives, as the API has it; undefined without the flag. */
+async function readSetting({ values, system }: Context, setting: Setting): Promise<unknown> {
   const { takes, flag, hint, words, none, range, file, whole, secret } = setting;
-  // The first form that the setting has decides: a secret, a whole list, words, a switch, no value, a number, a file, a text.
+  // The first form that the declaration has decides: a secret, a whole list, words, a switch, null, a number, a file, a text.
   if (secret === true) return values.secret(flag);
   const text = values.text(flag);
   if (text === undefined) return undefined;
   if (whole === true)
     return values.list(flag).flatMap((item) => (item === "" ? [] : [itemIn(setting, item)]));
-  const fieldValues = setting.values ?? (takes.type === "boolean" ? [false, true] : words);
-  if (words !== undefined) return fieldValues?.[words.indexOf(values.choice(flag, words) ?? "")];
+  if (words !== undefined) {
+    // The API's value stands at the place of its word.
+    const fieldValues = setting.values ?? (takes.type === "boolean" ? [false, true] : words);
+    return fieldValues[words.indexOf(values.choice(flag, words) ?? "")];
+  }
   if (hint === undefined) return values.on(flag);
   if (text === none) return null;
   if (range !== undefined) return values.integer(flag, range.min, range.max);

@@ -66,30 +66,30 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
       const fresh = more.filter(({ id }) => !ids.has(id));
       return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxKept);
     });
-  /** Reads `asked` events before an id. `until`: reads on, back to this id, or to the oldest event that is kept. */
-  const read = (before: number, asked = limit, until?: number) => {
+  /** Reads `count` events before an id. `untilId`: reads on, back to this id, but not beyond the oldest event of a full page. */
+  const read = (before: number, count = limit, untilId?: number) => {
     const { signal } = over.current;
     setReading(true);
     const within = {
       ...(start === undefined ? {} : { from: utc(start) }),
       ...(end === undefined ? {} : { until: utc(end) }),
     };
-    get(eventsPath(slug, { before: `${before}`, limit: `${asked}`, ...within }), signal).then(
+    get(eventsPath(slug, { before: `${before}`, limit: `${count}`, ...within }), signal).then(
       (found) => {
         if (signal.aborted) return;
         setError(undefined);
         add(found);
         const oldest = found[0]?.id;
         if (oldest === undefined) setAll(true);
-        else if (until !== undefined && oldest > Math.max(until, kept.current.at(-1)?.id ?? 0))
-          return read(oldest, limit, until);
+        else if (untilId !== undefined && oldest > Math.max(untilId, kept.current.at(-1)?.id ?? 0))
+          return read(oldest, limit, untilId);
         setReading(false);
       },
       (failure: unknown) => {
         if (signal.aborted) return;
         if (!(failure instanceof ApiError)) throw failure;
         setError(failure);
-        setTimeout(() => signal.aborted || read(before, asked, until), restMs);
+        setTimeout(() => signal.aborted || read(before, count, untilId), restMs);
       },
     );
   };
