@@ -4,26 +4,31 @@
 import { computed, signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
-/** The segment for everything outside of organizations: no slug can be "-". */
+/** Pages are below this path. The next segment is an organization's slug, or "-", which no slug can be, for what belongs to none. */
 export const root = "/console/";
 const address = signal(readAddress());
 
-/** Where the pages of nodes were before: in mails, documents and bookmarks. */
-function movedFrom(path: string, words: URLSearchParams): string {
-  const [all = "", slug = "", rest = ""] =
+/**
+ * The present path of a page. Mails, documents and bookmarks may have a former one: nodes were at machines/, and those that wait at
+ * waiting/ below it. These are a filter now, which is set in `words`.
+ */
+function presentPath(path: string, words: URLSearchParams): string {
+  const [former = "", organization = "", waiting = ""] =
     /^(\/console\/[^/]+\/)(?:machines|nodes)(?=\/)(\/waiting\/)?/.exec(path) ?? [];
-  if (rest !== "") words.set("show", "waiting");
-  return all === "" ? path : `${slug}nodes${rest === "" ? "" : "/"}${path.slice(all.length)}`;
+  if (waiting !== "") words.set("show", "waiting");
+  return former === ""
+    ? path
+    : `${organization}nodes${waiting === "" ? "" : "/"}${path.slice(former.length)}`;
 }
 
 function readAddress(): { path: string; query: URLSearchParams } {
   const words = new URLSearchParams(location.search);
-  const path = movedFrom(location.pathname, words);
+  const path = presentPath(location.pathname, words);
   if (path !== location.pathname) history.replaceState(null, "", withQuery(path, words) + location.hash);
   return { path, query: words };
 }
 
-/** While a dialog has unsaved input, going back stays on the page, and the dialog asks. */
+/** While a dialog has unsaved input, it sets `ask`: going back then stays on the page and calls this. */
 export const staying: { ask?: (() => void) | undefined } = {};
 
 addEventListener("popstate", () => {
@@ -31,6 +36,7 @@ addEventListener("popstate", () => {
     address.value = readAddress();
     return;
   }
+  // The browser has left the page's address: put it back.
   const { path, query: words } = address.value;
   history.pushState(null, "", withQuery(path, words));
   staying.ask();

@@ -17,7 +17,7 @@ import { groupWord, pairName, pathsIn, type Group, type NamedPath } from "./grou
 import { PathRows } from "./tables.tsx";
 import { numberText, plural, msWords } from "../words/numbers.ts";
 
-/** Of the panel; the export has more. */
+/** The panel shows so many of the worst paths; the export has more. */
 const maxWorst = 10;
 
 type PairProps = {
@@ -58,7 +58,7 @@ export function PairPanel({ slug, from, to, groups, close }: PairProps) {
         hasRoom
       >
         <Split slug={slug} from={from} to={to} data={data} possible={possible} />
-        <Histogram {...data} />
+        <RoundTrips {...data} />
       </Panel>
       <Worst slug={slug} data={data} />
     </>
@@ -122,8 +122,8 @@ function useTraffic(slug: string, from: Group["name"], to: Group["name"]): Fact[
 /** The units of the drawing. `foot`: for the numbers below the bars. */
 const plot = { width: 274, height: 62, foot: 16 };
 
-/** How many paths have which round trip. */
-function Histogram({ round_trips: bins, rtt_ms_median: median }: BetweenGroups): VNode | null {
+/** How many paths have which round trip, as bars. */
+function RoundTrips({ round_trips: bins, rtt_ms_median: median }: BetweenGroups): VNode | null {
   const first = bins.findIndex(({ paths }) => paths > 0);
   const last = bins.findLastIndex(({ paths }) => paths > 0);
   if (first < 0) return null;
