@@ -65,6 +65,9 @@ describe("webhooks in the console", () => {
       );
       await openPage(page, "Alarms");
       await page.getByRole("row").filter({ hasText: "Router gw is away" }).getByText("open").waitFor();
+      // A long title takes several lines.
+      const titleCell = `document.querySelector(".body [data-column=alarm]")`;
+      expect(await page.evaluate<string>(`getComputedStyle(${titleCell}).whiteSpace`)).toBe("normal");
       // Its column has the time.
       expect(await page.getByTitle("Nobody reaches").innerText()).toBe("Nobody reaches 192.168.7.0/24.");
       const rule = (words: string) => page.getByRole("row").filter({ hasText: words });

@@ -55,8 +55,8 @@ function AllAlarms() {
           stateColumn(1, ({ ended_at, kind }: Alarm) =>
             ended_at === null ? [isRed(kind, cut) ? "attention" : "limited", "open"] : ["online", "over"],
           ),
-          textColumn("title", "Alarm", 3, ({ title }: Alarm) => title),
-          textColumn<Alarm>("text", "What it means", 4, meaningOf),
+          textColumn("alarm", "Alarm", 3, ({ title }: Alarm) => title),
+          textColumn<Alarm>("alarm-text", "What it means", 4, meaningOf),
           timeColumn("since", "Since", ({ since }: Alarm) => since),
           timeColumn("over", "Over", ({ ended_at }: Alarm) => ended_at, { never: () => "" }),
         ]}
