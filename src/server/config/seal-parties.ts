@@ -1,7 +1,6 @@
-// The parties whose access two seals may change: sealed nodes, networks behind them, and those that the control plane may make
-// whatever it likes of.
+// The parties whose access two seals may change: sealed nodes, networks behind them, and all that the control plane controls.
 
-import type { SealedState } from "../../protocol/seals/seal.ts";
+import type { SealedNode, SealedState } from "../../protocol/seals/seal.ts";
 import { networkOfGroup, ownerGroupIn, selfGroup } from "../../protocol/users-groups.ts";
 
 export type Party = { label: string } & (
@@ -27,18 +26,11 @@ export function partiesOf(states: readonly SealedState[]): Party[] {
     ...nodes.map(({ name }) => name),
     ...sides.flatMap((side) => ("node" in side ? [side.node] : [])),
   ]);
-  const behind = new Map(
-    nodes.flatMap(({ name, routes }) =>
-      routes.map((network): [string, Party] => [
-        `${network} ${name}`,
-        { kind: "behind", label: `${network} behind ${name}`, name, network },
-      ]),
-    ),
-  );
-  const isOfControlPlane = (group: string) =>
+  /** The control plane gives such a group to any node. */
+  const isFreeGroup = (group: string) =>
     !privileged.has(group) && group !== selfGroup && networkOfGroup(group) === undefined;
   const unprivileged: Party[] = [
-    ...[...groups].filter(isOfControlPlane).map((group): Party => ({
+    ...[...groups].filter(isFreeGroup).map((group): Party => ({
       kind: "group",
       label: `unprivileged nodes in group ${JSON.stringify(group)}`,
       group,
@@ -53,10 +45,23 @@ export function partiesOf(states: readonly SealedState[]): Party[] {
   return [
     { kind: "anyone", label: "ANYONE who has the control plane" },
     ...[...sealed].map((name): Party => ({ kind: "node", label: name, name })),
-    ...behind.values(),
+    ...networksBehind(nodes),
     // A party that stands for several nodes comes twice: they reach each other.
     ...unprivileged.flatMap((party): Party[] => (party.kind === "node" ? [party] : [party, party])),
   ];
+}
+
+/** Each network behind a node once, although both states may have it. */
+function networksBehind(nodes: readonly SealedNode[]): Party[] {
+  const parties = nodes.flatMap(({ name, routes }) =>
+    routes.map((network) => ({
+      kind: "behind" as const,
+      label: `${network} behind ${name}`,
+      name,
+      network,
+    })),
+  );
+  return [...new Map(parties.map((party) => [party.label, party])).values()];
 }
 
 /** The groups of owners of sealed nodes, which rules about nodes of the same owner name. */

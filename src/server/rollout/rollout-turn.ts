@@ -64,24 +64,39 @@ export async function advanceRollouts(services: Services): Promise<{ isIdle: boo
   const gaps = await readGaps(db, now);
   const timeSince: TimeSince = (at) => Math.max(0, countedSilence(at, now, gaps));
   await forAll(open, orgOf, async (row) => {
-    // Ring 0: its nodes are not written yet.
-    if (row.ring === 0 && row.state === "running") return writeMissing(services, row);
-    const ring = await readRing(db, row, now, timeSince);
-    const moment = { row, now, silentBefore: silentBefore(timeSince, now) };
-    // Figures from before the ring changed. Those of an earlier ring do not count.
-    const figuresBefore = row.compared?.ring === row.ring ? row.compared : undefined;
-    if (figuresBefore !== undefined && isCompared(ring, row)) {
-      const rises = risesSince(figuresBefore, await readCompared(db, moment, "passed"));
-      ring.rises = { ...rises, worst: rises.changing === undefined ? null : await findWorst(db, row, now) };
-    }
-    const step = nextStep(row, ring, row, now);
-    if (step === undefined) return;
-    const beginsRing = figuresBefore === undefined && step.changes.some(({ state }) => state === "told");
-    const compared = beginsRing ? await readCompared(db, moment, "waiting") : undefined;
-    await takeStep(services, row, { ...step, compared }, now);
-    if (step.event === "ring_passed") isRingOver = true;
+    const { hasNextRing } = await advance(services, row, now, timeSince);
+    isRingOver ||= hasNextRing;
   });
   return { isIdle: false, isRingOver };
+}
+
+/** Takes one step of a rollout, if there is one to take. `hasNextRing`: its next ring begins. */
+async function advance(
+  services: Services,
+  row: RolloutRow,
+  now: number,
+  timeSince: TimeSince,
+): Promise<{ hasNextRing: boolean }> {
+  const { db } = services;
+  // Ring 0: its nodes are not written yet.
+  if (row.ring === 0 && row.state === "running") {
+    await writeMissing(services, row);
+    return { hasNextRing: false };
+  }
+  const ring = await readRing(db, row, now, timeSince);
+  const moment = { row, now, silentBefore: silentBefore(timeSince, now) };
+  // Figures from before the ring changed. Those of an earlier ring do not count.
+  const figuresBefore = row.compared?.ring === row.ring ? row.compared : undefined;
+  if (figuresBefore !== undefined && isCompared(ring, row)) {
+    const rises = risesSince(figuresBefore, await readCompared(db, moment, "passed"));
+    ring.rises = { ...rises, worst: rises.changing === undefined ? null : await findWorst(db, row, now) };
+  }
+  const step = nextStep(row, ring, row, now);
+  if (step === undefined) return { hasNextRing: false };
+  const beginsRing = figuresBefore === undefined && step.changes.some(({ state }) => state === "told");
+  const compared = beginsRing ? await readCompared(db, moment, "waiting") : undefined;
+  await takeStep(services, row, { ...step, compared }, now);
+  return { hasNextRing: step.event === "ring_passed" };
 }
 
 const tenMinutesMs = 600_000;
