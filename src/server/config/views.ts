@@ -64,7 +64,7 @@ export type Views = {
   last(orgId: number): OrgView | undefined;
 };
 
-/** Organizations. */
+/** Organizations whose views are kept. */
 const maxKept = 1000;
 
 export function makeViews(now: () => number): Views {
@@ -122,38 +122,23 @@ const tcpPick = nodes.pick(
 const exitPick = nodes.pick("id", "name", "ip", "ip6", "exitGroups");
 const caPick = authorities.pick("id", "kind", "certificate", "retiredAt");
 
+// $1: the organization.
+const hubsSql = `SELECT ${hubPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND (${specialIs()}) ORDER BY id`;
+const exitsSql = `SELECT ${exitPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND exit_groups <> '[]' ORDER BY id`;
+const byTcpSql = `SELECT ${tcpPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND tcp IS NOT NULL
+  AND (${hubIs()}) AND public_ip IS NOT NULL ORDER BY id LIMIT ${mostTcpWays}`;
+/** $2: now, ms. The rotation that retires a CA deletes its key at the end. */
+const casSql = `SELECT ${caPick.select()} FROM authorities
+  WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`;
+
 async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {
   const org = await organizations.find(reader, { id: orgId });
   if (org === undefined) throw new AppError("not_found", notFound.organization);
   const rules = await listRules(reader, { id: orgId });
-  const hubs = await queryAll(
-    reader,
-    hubPick,
-    `SELECT ${hubPick.select()} FROM nodes
-     WHERE org_id = $1 AND state = 'active' AND (${specialIs()}) ORDER BY id`,
-    [orgId],
-  );
-  const exits = await queryAll(
-    reader,
-    exitPick,
-    `SELECT ${exitPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND exit_groups <> '[]' ORDER BY id`,
-    [orgId],
-  );
-  const byTcp = await queryAll(
-    reader,
-    tcpPick,
-    `SELECT ${tcpPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND tcp IS NOT NULL
-     AND (${hubIs()}) AND public_ip IS NOT NULL ORDER BY id LIMIT ${mostTcpWays}`,
-    [orgId],
-  );
-  const cas = await queryAll(
-    reader,
-    caPick,
-    // The rotation that retires a CA deletes its key at the end.
-    `SELECT ${caPick.select()} FROM authorities
-     WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`,
-    [orgId, now],
-  );
+  const hubs = await queryAll(reader, hubPick, hubsSql, [orgId]);
+  const exits = await queryAll(reader, exitPick, exitsSql, [orgId]);
+  const byTcp = await queryAll(reader, tcpPick, byTcpSql, [orgId]);
+  const cas = await queryAll(reader, caPick, casSql, [orgId, now]);
   const [seals, nodeNames, paused, blocklist, rollout] = await Promise.all([
     readSeals(reader, orgId),
     namesIn(reader, orgId, rules),
