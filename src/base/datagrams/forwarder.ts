@@ -73,33 +73,11 @@ export type Forwarder = {
 type Upgrades = Pick<Bun.Server<ForwarderConnection>, "upgrade">;
 
 export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: ForwarderOptions): Forwarder {
-  const { connections, ofNetwork, proveWithinMs, excess } = { ...usualLimits, ...limits };
-  const open = new Set<ForwarderConnection>();
+  const allLimits = { ...usualLimits, ...limits };
+  const open = new Connections(allLimits, monotonic);
   const buckets: Buckets = {
     nodes: makeBucket(bytesPerS, monotonic),
     strangers: makeBucket(bytesPerS === undefined ? undefined : bytesPerS * strangersShare, monotonic),
-  };
-  const end = (connection: ForwarderConnection, code: number) => {
-    if (!open.delete(connection)) return;
-    connection.socket?.close();
-    connection.client?.close(code);
-  };
-  const endUnproven = () => {
-    const now = monotonic();
-    for (const each of open)
-      if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, closeCodes.policy);
-  };
-  /** Called by the clock alone, not by new connections: a client that connects again and again must not reset any count. */
-  const beginWindow = () => {
-    endUnproven();
-    for (const each of open) each.dropped = 0;
-  };
-  const makeRoom = (port: number): boolean => {
-    endUnproven();
-    if (open.size < connections) return true;
-    const leaving = nextToLeave(open, port);
-    if (leaving !== undefined) end(leaving, closeCodes.busy);
-    return leaving !== undefined;
   };
   let windowTimer: ReturnType<typeof setInterval> | undefined;
   let isClosed = false;
@@ -112,7 +90,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       if (request.headers.get("upgrade")?.toLowerCase() !== "websocket")
         return new Response(null, { status: 426, headers: { Upgrade: "websocket" } });
       const network = networkOf(unmapped(address));
-      if (isClosed || countOf(network, open) >= ofNetwork || !makeRoom(port)) return busy();
+      if (isClosed || !open.hasShare(network) || !open.makeRoom(port)) return busy();
       const connection = newConnection({ network, port, openedAt: monotonic() });
       // Counted before its socket is open, so that parallel requests cannot exceed the limits.
       open.add(connection);
@@ -122,11 +100,11 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
         open.has(connection) &&
         server.upgrade(request, { data: connection })
       ) {
-        windowTimer ??= setInterval(beginWindow, proveWithinMs).unref();
+        windowTimer ??= setInterval(() => open.beginWindow(), allLimits.proveWithinMs).unref();
         return undefined;
       }
       connection.socket?.close();
-      end(connection, closeCodes.failed);
+      open.end(connection, closeCodes.failed);
       return busy();
     },
     websocket: {
@@ -138,22 +116,83 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
         client.data.client = client;
       },
       message({ data: connection }, message) {
-        if (typeof message === "string") return end(connection, closeCodes.notBinary);
+        if (typeof message === "string") return open.end(connection, closeCodes.notBinary);
         const datagrams = affordable(connection, datagramsIn(message), buckets);
-        if (connection.dropped > excess) return end(connection, closeCodes.policy);
+        if (connection.dropped > allLimits.excess) return open.end(connection, closeCodes.policy);
         if (datagrams.length > 0 && open.has(connection))
           sendOrLose(() => connection.socket?.sendMany(datagrams));
       },
-      close: ({ data: connection }) => end(connection, closeCodes.normal),
+      close: ({ data: connection }) => open.end(connection, closeCodes.normal),
     },
     connections: () => open.size,
     close() {
       isClosed = true;
       clearInterval(windowTimer);
       // The clients connect to the next process.
-      for (const each of open) end(each, closeCodes.restart);
+      open.endAll(closeCodes.restart);
     },
   };
+}
+
+/** The open connections, within their limits. */
+class Connections {
+  readonly #open = new Set<ForwarderConnection>();
+  readonly #limits: typeof usualLimits;
+  readonly #monotonic: () => number;
+
+  constructor(limits: typeof usualLimits, monotonic: () => number) {
+    this.#limits = limits;
+    this.#monotonic = monotonic;
+  }
+
+  get size(): number {
+    return this.#open.size;
+  }
+
+  has(connection: ForwarderConnection): boolean {
+    return this.#open.has(connection);
+  }
+
+  add(connection: ForwarderConnection): void {
+    this.#open.add(connection);
+  }
+
+  end(connection: ForwarderConnection, code: number): void {
+    if (!this.#open.delete(connection)) return;
+    connection.socket?.close();
+    connection.client?.close(code);
+  }
+
+  endAll(code: number): void {
+    for (const each of this.#open) this.end(each, code);
+  }
+
+  /** Whether a client in this network may have a further connection. */
+  hasShare(network: string): boolean {
+    return [...this.#open].filter((each) => each.network === network).length < this.#limits.ofNetwork;
+  }
+
+  /** Whether there is room for a further connection to the engine at this port. If need be, ends another one for it. */
+  makeRoom(port: number): boolean {
+    this.#endUnproven();
+    if (this.#open.size < this.#limits.connections) return true;
+    const leaving = nextToLeave(this.#open, port);
+    if (leaving !== undefined) this.end(leaving, closeCodes.busy);
+    return leaving !== undefined;
+  }
+
+  /** Called by the clock alone, not by new connections: a client that connects again and again must not reset any count. */
+  beginWindow(): void {
+    this.#endUnproven();
+    for (const each of this.#open) each.dropped = 0;
+  }
+
+  #endUnproven(): void {
+    const now = this.#monotonic();
+    for (const each of this.#open)
+      if (!each.isProven && now - each.openedAt > this.#limits.proveWithinMs)
+        this.end(each, closeCodes.policy);
+  }
 }
 
 /**
@@ -167,9 +206,6 @@ function nextToLeave(open: ReadonlySet<ForwarderConnection>, port: number): Forw
   const [most = []] = [...byEngine.values()].sort((a, b) => b.length - a.length);
   return most.length > (byEngine.get(port)?.length ?? 0) + 1 ? most.at(-1) : undefined;
 }
-
-const countOf = (network: string, open: ReadonlySet<ForwarderConnection>) =>
-  [...open].filter((each) => each.network === network).length;
 
 const busy = () => new Response(null, { status: 503, headers: { "Retry-After": "10" } });
 
