@@ -9,10 +9,10 @@ import { brand } from "../brand.ts";
 export function redact(text: string): string {
   // Nearly all texts have nothing to redact, and every request is logged.
   if (!mayHoldSecret.test(text)) return text;
-  return withoutKeys(text)
+  return redactKeys(text)
     .replace(joinKey, "[join key]")
     .replace(/(Bearer(?:\s|\\[nrt]|%20|\+)+)[\w.~+/=-]+/gi, "$1[token]")
-    .replace(/[\\%]?[\w.-]+/g, withoutTokens);
+    .replace(/[\\%]?[\w.-]+/g, redactWord);
 }
 
 /** A quick test: every secret below contains one of these. */
@@ -28,7 +28,7 @@ const privateKey = new RegExp(`-----BEGIN${keyLabel}.*?(?:-----END${keyLabel}|$)
 const keyEnd = new RegExp(`-----END${keyLabel}`);
 
 /** The text without PEM private keys. */
-function withoutKeys(text: string): string {
+function redactKeys(text: string): string {
   const parts = text.replace(privateKey, "[private key]").split(keyEnd);
   const last = parts.pop() ?? "";
   // The tail of a log may begin inside a key: then only its end is there, and what is before it is the key.
@@ -49,29 +49,29 @@ const leadingEscape = /^(?:\\(?:[abfnrtv0]|x[\da-f]{2}|u[\da-f]{4})|%(?:25)*[\da
  * `word`: a longest run of word characters, dots and hyphens, with the backslash or percent sign before it. Of `\nAb…` the
  * letter n may belong to an escape or to the token: first the text after the escape is looked at, then that after the sign.
  */
-function withoutTokens(word: string): string {
+function redactWord(word: string): string {
   // Too short for a token of either kind.
   if (word.length < 5) return word;
   const afterSign = /^[\\%]/.test(word) ? 1 : 0;
   const afterEscape = leadingEscape.exec(word)?.[0].length ?? afterSign;
-  const redactedFrom = (start: number) => word.slice(0, start) + withoutTokensIn(word.slice(start));
-  const redacted = redactedFrom(afterEscape);
-  return redacted === word && afterEscape !== afterSign ? redactedFrom(afterSign) : redacted;
+  const redactFrom = (start: number) => word.slice(0, start) + redactTokens(word.slice(start));
+  const redacted = redactFrom(afterEscape);
+  return redacted === word && afterEscape !== afterSign ? redactFrom(afterSign) : redacted;
 }
 
 /** A JWT runs to the end of the word; other tokens are parts of it between dots. */
-function withoutTokensIn(word: string): string {
+function redactTokens(word: string): string {
   const jwt = word.search(/(?<!\w)eyJ/);
   const isJwt = jwt >= 0 && word.slice(jwt).split(".").length > 2;
   return (isJwt ? word.slice(0, jwt) : word)
     .split(".")
-    .map((part) => (part.length === 43 ? "[token]" : withoutJoined(part)))
+    .map((part) => (part.length === 43 ? "[token]" : redactJoinedToken(part)))
     .join(".")
     .concat(isJwt ? "[token]" : "");
 }
 
 /** `key-TOKEN`, `session_TOKEN`: 43 characters after a sign. Names of several words do not mix upper and lower case, tokens do. */
-function withoutJoined(part: string): string {
+function redactJoinedToken(part: string): string {
   if (part.length < 44 || !/[a-z]/.test(part) || !/[A-Z]/.test(part)) return part;
   return part.replace(/(?<![^_-])(?=[\w-]{0,42}[a-z])(?=[\w-]{0,42}[A-Z])[\w-]{43}(?![^_-])/g, "[token]");
 }
