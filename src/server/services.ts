@@ -40,7 +40,7 @@ import { makeBudget, type Budget } from "./retention/budget.ts";
 import { makeStreams, type Streams } from "./stream/streams.ts";
 import { shareThrottle } from "./store/shared-throttle.ts";
 import { returnNode } from "./nodes/lifecycle/ephemeral.ts";
-import { makeLiveDrills } from "./rollout/drills.ts";
+import { makeLiveDrills } from "./rollout/live-drills.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {

@@ -1,5 +1,5 @@
-// Drills: a lighthouse, a relay or the control plane is away for a while. The control plane only tells nodes when; each node
-// ends its part by itself (src/node/drill/), and reports which peers it lost.
+// Drills: a lighthouse, a relay or the control plane is away for a while. The control plane only tells nodes when (live-drills.ts);
+// each node ends its part by itself (src/node/drill/), and reports which peers it lost.
 
 import type { Drill, DrillRequest } from "../../api/drills/drills.ts";
 import { onlineMs } from "../../api/values.ts";
@@ -9,14 +9,12 @@ import {
   drillLeadMs,
   mostDrillTimeMs,
   withDrill,
-  type DrillOrder,
   type DrillReport,
   type DrillTime,
 } from "../../protocol/updates/drill.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../require-role.ts";
-import type { HeldPolls } from "../config/held-polls.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
 import { computed, integer, places, queryAll, queryNumber, text, textOrNull } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -42,65 +40,6 @@ type Org = { id: number; slug: string };
 const keptDrills = 60;
 /** Reports of one drill that are stored. In a larger organization, further nodes count as silent. */
 const maxReports = 10_000;
-
-export type LiveDrills = {
-  /**
-   * The order for a node, which the answer to its check-in holds; undefined: none. `taken`: the number of the last order that it took, 0
-   * before the first; undefined: its agent knows no drills.
-   */
-  orderFor(orgId: number, nodeId: number, taken: number | undefined): DrillOrder | undefined;
-};
-
-/** The running drills, in memory: no check-in reads them. */
-export function makeLiveDrills(
-  { db, system }: Store,
-  changes: Pick<HeldPolls, "wakeOrganization">,
-): LiveDrills {
-  let running = new Map<number, DrillRow>();
-  const load = async () => {
-    const sql = `SELECT ${drills.select()} FROM drills
-      WHERE ended_at IS NULL AND (ends_at > $1 OR aborted_at IS NOT NULL)`;
-    const rows = await queryAll(db, drills, sql, [system.now()]);
-    running = new Map(rows.map((row) => [row.orgId, row]));
-  };
-  let loaded = load();
-  db.listen("drill", (payload) => {
-    // One reading after the other: an earlier one must not replace what a later one has found.
-    loaded = loaded.catch(() => undefined).then(load);
-    // If the database cannot be read, nodes get no order, and the drill ends without them.
-    void loaded.then(
-      () => changes.wakeOrganization(Number(payload)),
-      () => undefined,
-    );
-  });
-  void loaded.catch(() => undefined);
-  return {
-    orderFor(orgId, nodeId, taken) {
-      const row = running.get(orgId);
-      if (row === undefined || taken === undefined) return undefined;
-      // Only nodes that have taken the drill are told that it is aborted.
-      if (row.abortedAt !== null) return taken === row.beginsAt ? abortOf(row) : undefined;
-      if (taken >= row.beginsAt) return undefined;
-      const now = system.now();
-      if (row.endsAt <= now) return undefined;
-      return {
-        order: row.beginsAt,
-        kind: row.kind,
-        ...(row.targets.includes(nodeId) ? { dead: true } : {}),
-        begins_in_ms: row.beginsAt - now,
-        ends_in_ms: row.endsAt - now,
-      };
-    },
-  };
-}
-
-/** The order that ends the drill now. */
-const abortOf = ({ beginsAt, kind }: DrillRow): DrillOrder => ({
-  order: beginsAt + 1,
-  kind,
-  begins_in_ms: 0,
-  ends_in_ms: 0,
-});
 
 /** The nodes that will be away; none if the control plane is. Throws conflict if it is not clear which, or if one cannot be. */
 async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: DrillRequest, now: number) {
