@@ -49,10 +49,11 @@ export function makeRelayed({ db, log, system }: Deps): Relayed {
       try {
         const versionBefore = version;
         const write = (tx: Transaction) => addReport(tx, { orgId, nodeId, at, month, counter, counted });
-        const { answer, isLate = false } = (await db.writeFor({ org: orgId }, write)) ?? {};
+        const taken = await db.writeFor({ org: orgId }, write);
+        if (taken === undefined) return undefined;
+        const { answer, isLate } = taken;
         if (known.size >= maxKnown) known.clear();
-        if (answer !== undefined && !isLate)
-          known.set(nodeId, { counter, counted, month, version: versionBefore, answer });
+        if (!isLate) known.set(nodeId, { counter, counted, month, version: versionBefore, answer });
         return answer;
       } catch (error) {
         log.warn("The traffic of a relay cannot be written now", { reason: messageOf(error) });
@@ -62,6 +63,7 @@ export function makeRelayed({ db, log, system }: Deps): Relayed {
   };
 }
 
+/** A report as it came, at the time `at`, ms, in the month `month`. `counter`, `counted`: as in `Known`. */
 type Sent = {
   orgId: number;
   nodeId: number;
@@ -77,8 +79,10 @@ type Sent = {
  */
 const overtakenWithinMs = 10_000;
 
-type Taken = { answer: RelayedAnswer; isLate?: boolean };
+/** `isLate`: a newer report came before this one, which was dropped. */
+type Taken = { answer: RelayedAnswer; isLate: boolean };
 
+/** Adds what was forwarded since the last report. Undefined: the node is no relay. */
 async function addReport(tx: Transaction, sent: Sent): Promise<Taken | undefined> {
   const { orgId, nodeId, at, month, counter, counted } = sent;
   const node = await nodes.find(tx, { orgId, id: nodeId, state: "active" });
@@ -86,17 +90,17 @@ async function addReport(tx: Transaction, sent: Sent): Promise<Taken | undefined
   const before = await rowOf(tx, orgId, nodeId);
   const isSameCounter = before.counter === counter && counted >= before.counted;
   const { reportedAt } = before;
+  const bytesOfMonth = before.month === month ? before.bytes : 0;
+  const answerOf = (bytes: number, paused: boolean) => ({ bytes, limit_bytes: before.limitBytes, paused });
+  const isLate = reportedAt !== null && !isSameCounter && at < reportedAt + overtakenWithinMs;
+  if (isLate) return { answer: answerOf(bytesOfMonth, before.isPaused), isLate };
   // The first report counts nothing: it may cover traffic of another month.
   const more = reportedAt === null ? 0 : counted - (isSameCounter ? before.counted : 0);
-  const countedThisMonth = before.month === month ? before.bytes : 0;
-  const answerOf = (bytes: number, paused: boolean) => ({ bytes, limit_bytes: before.limitBytes, paused });
-  if (reportedAt !== null && !isSameCounter && at < reportedAt + overtakenWithinMs)
-    return { answer: answerOf(countedThisMonth, before.isPaused), isLate: true };
-  const bytes = Math.min(Number.MAX_SAFE_INTEGER, countedThisMonth + more);
+  const bytes = Math.min(Number.MAX_SAFE_INTEGER, bytesOfMonth + more);
   await relayTraffic.update(tx, { nodeId }, { month, bytes, counter, counted, reportedAt: at });
   const actor: Actor = { kind: "node", id: nodeId, ip: null };
   const isPaused = await pauseOrResume(tx, { ...before, month, bytes }, actor, at);
-  return { answer: answerOf(bytes, isPaused) };
+  return { answer: answerOf(bytes, isPaused), isLate };
 }
 
 type Row = NonNullable<Awaited<ReturnType<typeof relayTraffic.find>>>;
