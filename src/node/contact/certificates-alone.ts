@@ -28,7 +28,10 @@ import { endOfCertificates } from "../files/certificate-end.ts";
 import { switchOrRollBack, testText } from "./engine-switch.ts";
 import type { SyncDeps } from "./next-config.ts";
 
-/** `text`: the end of the sentence that reports the refusal. `reached`: the running engine refused the certificates. */
+/**
+ * `text`: the end of the sentence that reports the refusal; empty if there was nothing to apply. `reached`: the certificates failed
+ * after the engine's test had accepted them.
+ */
 export type Outcome = { text: string; reached: boolean };
 
 const nothing: Outcome = { text: "", reached: false };

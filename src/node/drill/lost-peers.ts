@@ -24,7 +24,7 @@ export async function watchPeers(
   { openEcho, system }: Deps,
 ): Promise<{ peers: number; losses: Loss[] }> {
   const start = system.monotonic();
-  /** ms since the drill began, as all times here; negative before. */
+  /** ms since the drill began, like all times in this function. Negative before it. */
   const elapsed = () => system.monotonic() - start - beginsInMs;
   let endMs = elapsed() + leftMs();
   const answeredAt = new Map<string, number>();

@@ -30,14 +30,14 @@ export type DrillDeps = {
   log: Log;
 };
 
-/** Until nothing is left to do. An order that comes meanwhile is found in the file. */
+/** Takes part in the drill of the file, and in those that a check-in writes there meanwhile, until none is left. */
 export async function runDrill(deps: DrillDeps): Promise<void> {
   const { directory } = deps;
   for (let drill = readDrill(directory); drill?.isDone === false; drill = readDrill(directory)) {
     await takePart(drill, deps);
-    // The file may have the next one by now.
-    const present = readDrill(directory);
-    if (present?.order === drill.order) writeDrill(directory, { ...present, isDone: true });
+    // The file may have the next drill by now.
+    const stored = readDrill(directory);
+    if (stored?.order === drill.order) writeDrill(directory, { ...stored, isDone: true });
   }
 }
 

@@ -34,7 +34,7 @@ export type Registration = WaitingOptions & {
   isEnrolled?: boolean;
   /** `--replace`: take the place of a former node of this name. Needs the rights of an administrator. */
   replaces?: boolean;
-  /** `--new-keys`: make this machine another node. It is a copy of another machine, which goes on as the node of today. */
+  /** `--new-keys`: make this machine another node. It is a copy of another machine, which stays the node that both are now. */
   newKeys?: boolean;
   /** Permissions of this machine's administrator for the control plane. Others stay as they are. */
   allow?: Partial<Permissions>;
@@ -82,7 +82,7 @@ export function requireRegistrable(registration: Registration, { configRoot }: {
   return { directory, formerName };
 }
 
-/** For --new-keys: two nodes cannot have one name, and the other machine keeps that of the node of today. */
+/** For --new-keys: two nodes cannot have one name, and the other machine keeps the present one. */
 function refuseSameName({ slug, name = defaultNodeName() }: Registration, configRoot: string): void {
   const { name: currentName } = salvageOrganization(configRoot, slug);
   if (currentName === undefined)

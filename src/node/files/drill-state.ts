@@ -14,7 +14,7 @@ const DrillState = v.object({
   isDead: v.boolean(),
   beginsAt: number,
   endsAt: number,
-  /** Drills took too much of the time already: in this one the node only watches its peers. */
+  /** Drills have taken too much of the time already: in this one the node only watches its peers. */
   isRefused: v.optional(v.boolean(), false),
   /** The time of drills that took something away, as far as it counts (`withDrill`). It includes this one. */
   taken: v.optional(v.object({ ms: v.number(), at: v.number() }), { ms: 0, at: 0 }),

@@ -49,7 +49,7 @@ export async function withLock<T>(
   return await work();
 }
 
-/** Inside the directory if the system can rename or remove a directory with an open file; else beside it. */
+/** The lock is inside the directory if the system can rename or remove a directory with an open file; else beside it. */
 export function lockPath(directory: string): string {
   return renamesOpenDirectories
     ? join(directory, "lock")

@@ -48,7 +48,7 @@ const Permissions = v.object({
   exit: v.exactOptional(
     v.object({
       use: v.pipe(v.string(), v.maxLength(255)),
-      /** Packets never leave beside the exit, not even while it is dead. */
+      /** Packets leave by the exit alone, and are blocked while it is away. */
       strict: v.boolean(),
       /** Private networks that the machine is in stay reachable. */
       lan: v.boolean(),

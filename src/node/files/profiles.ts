@@ -100,8 +100,8 @@ export function writeProfiles(profiles: Profiles, system: UsedSystem): void {
 const account = (name: string) => `profile ${name}`;
 
 /**
- * Undefined if there is none, or if the keyring that has it does not answer. Also if it belongs to another control plane than the
- * profile has now, which must not get it: that happens if a login with another address is interrupted.
+ * The session of a profile. Undefined if there is none, or if the keyring that has it does not answer. Undefined also if the session
+ * belongs to another control plane than the profile has now, after an interrupted login with another address.
  */
 export async function readSession(
   name: string,

@@ -20,12 +20,13 @@ import { probeBefore, readBefore, watchUpdate } from "./watch-update.ts";
 const takenTries = 3;
 /** Five minutes. After that, the state file keeps the report. */
 const outcomeTries = 60;
-/** Longer than a ring that waits for the hours of its nodes. */
+/** An order to go back counts for so long after the update: a ring that waits for the permitted hours of its nodes takes less. */
 const longestBackMs = 30 * 86_400_000;
 
-/** Until nothing is left to do. An order that comes meanwhile is found in the file. */
+/** Carries out the order in the state file, and those that a check-in writes there meanwhile, until nothing is left to do. */
 export async function carryOut(deps: CarryOutDeps): Promise<void> {
   const { directory, log } = deps;
+  /** The order that was carried out, or whose outcome was sent, in this run: its outcome is not sent again. */
   let triedOrder: number | undefined;
   for (;;) {
     const state = readUpdateState(directory);
@@ -67,7 +68,7 @@ async function finish(deps: CarryOutDeps, order: number, outcome: Outcome): Prom
   else await sendOutcome(deps, order, outcome);
 }
 
-/** If the control plane does not take it, the file keeps it, and the next check-in that is answered starts this program again. */
+/** If the control plane does not take the outcome, the file keeps it, and the next check-in that is answered runs this program again. */
 async function sendOutcome(deps: CarryOutDeps, order: number, outcome: Outcome): Promise<void> {
   const isSent = await sendReport(deps, order, outcome, { tries: outcomeTries });
   if (isSent) amend(deps.directory, order, { unsaid: undefined });
@@ -83,7 +84,7 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Outcom
       await restoreFormer(state, deps);
       return { state: "refused", reason: refusal };
     }
-    // Only before the change: the control plane now counts the paths to this node that are broken anyway.
+    // Only before the change: at this report, the control plane counts the paths to this node that are broken already.
     await sendReport(deps, order.order, { state: "taken" }, { tries: takenTries });
   }
   const prepared = state.former === undefined ? await noteFormer(state, deps) : state;
@@ -161,8 +162,8 @@ async function makeChange({ order, agent, engine, settings }: UpdateState["order
 }
 
 /**
- * The agent first: its former version then brings the former engine back. What root has installed since stays: the version
- * kept beside it is another one, and may be lower.
+ * Brings the former settings and versions back. The agent first: its former version then brings the former engine back. What root
+ * has installed since the update stays: the version that is kept for a roll back is then another one than the former.
  */
 async function restoreFormer(
   { order: { order }, former, change }: UpdateState,
