@@ -37,7 +37,7 @@ const ownersAlone = "D:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;OW)";
 /** Rights of a handle: READ_CONTROL, WRITE_DAC. */
 const [readControl, writeList] = [0x2_0000, 0x4_0000];
 /** Parts of a security descriptor: OWNER_, DACL_ and PROTECTED_DACL_SECURITY_INFORMATION. */
-const [owner, list, protectedList] = [1, 4, 0x8000_0000];
+const [ownerPart, listPart, protectedListPart] = [1, 4, 0x8000_0000];
 /** SDDL_REVISION_1 */
 const revision = 1;
 
@@ -54,7 +54,7 @@ export function pipeList(groupSid: string | undefined): string {
 export function restrictPipe(name: string, group: string): boolean {
   const descriptor = descriptorOf(pipeList(accountSid(group)));
   const set = (pipe: bigint) =>
-    advapi().SetKernelObjectSecurity(pipe, list | protectedList, descriptor) !== 0;
+    advapi().SetKernelObjectSecurity(pipe, listPart | protectedListPart, descriptor) !== 0;
   return withHandle(name, readControl | writeList, set) ?? false;
 }
 
@@ -77,7 +77,7 @@ export function isAdministratorsOwn(path: string): boolean {
 
 /** The owner of a directory or pipe ("O:BA"), or its access list, in SDDL; undefined if it cannot be read. */
 export function accessOf(path: string, part: "owner" | "list"): string | undefined {
-  const what = part === "owner" ? owner : list;
+  const what = part === "owner" ? ownerPart : listPart;
   return withHandle(path, readControl, (handle) => {
     const [descriptor, needed, text] = [new Uint8Array(8192), new Uint32Array(1), new BigUint64Array(1)];
     const c = advapi();

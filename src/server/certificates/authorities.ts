@@ -37,13 +37,13 @@ export function openAuthorities({
   clock,
 }: Pick<ServerOptions, "secretKey" | "clock">): Authorities {
   return {
-    overlay: cached("overlay", clock, async (row) => {
+    overlay: makeOpener("overlay", clock, async (row) => {
       const [certificate] = decodeCaBundle(row.certificate);
       if (certificate === undefined) throw new AppError("internal", "An overlay CA cannot be read");
       const { privateKey } = await readCaKey(openKey(row, secretKey));
       return { id: row.id, certificate, privateKey };
     }),
-    x509: cached("x509", clock, async (row) => {
+    x509: makeOpener("x509", clock, async (row) => {
       const { openIssuer } = await import("../../pki/x509.ts");
       const pems = { certificatePem: row.certificate, privateKeyPem: openKey(row, secretKey) };
       return { id: row.id, issuer: await openIssuer(pems) };
@@ -54,20 +54,20 @@ export function openAuthorities({
 const activeId =
   "SELECT id, not_before FROM authorities WHERE org_id = $1 AND kind = $2 AND state = 'active'";
 
-/** The row is read in full only if its CA is not open yet. */
-function cached<T>(kind: Kind, clock: ServerOptions["clock"], open: (row: AuthorityRow) => Promise<T>) {
-  const cache = new Map<number, T>();
+/** Returns a function that opens the active CA of an organization. Its row is read in full only if it is not open yet. */
+function makeOpener<T>(kind: Kind, clock: ServerOptions["clock"], open: (row: AuthorityRow) => Promise<T>) {
+  const opened = new Map<number, T>();
   return async (reader: Pick<Reader, "get">, orgId: number): Promise<T> => {
     clock.requireBelieved();
     const active = await queryOne(reader, authorities.pick("id", "notBefore"), activeId, [orgId, kind]);
     if (active !== undefined && active.notBefore > clock.now()) throw tooEarly(active.notBefore);
-    const known = active === undefined ? undefined : cache.get(active.id);
+    const known = active === undefined ? undefined : opened.get(active.id);
     if (known !== undefined) return known;
     const row = await activeAuthority(reader, orgId, kind);
-    const opened = await open(row);
-    if (cache.size >= maxOpen) cache.clear();
-    cache.set(row.id, opened);
-    return opened;
+    const authority = await open(row);
+    if (opened.size >= maxOpen) opened.clear();
+    opened.set(row.id, authority);
+    return authority;
   };
 }
 

@@ -135,7 +135,9 @@ async function findSilent(
 ): Promise<{ silent: SilentNode[]; back: Found[] }> {
   const silent: SilentNode[] = [];
   const back: Found[] = [];
-  for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [after])) > 0; after = end) {
+  for (let after = 0; ;) {
+    const end = await queryNumber(db, endOfSlice, [after]);
+    if (end === 0) return { silent, back };
     for (const node of await queryAll(db, silentPick, silentInSlice, [
       after,
       end,
@@ -150,8 +152,8 @@ async function findSilent(
       const hasReturned = awaySince !== null && awaySince !== lastCheckinAt;
       if (hasReturned && !isAhead && lastCheckinAt > now - onlineMs) back.push(node);
     }
+    after = end;
   }
-  return { silent, back };
 }
 
 const reachedPick = computed({ peer: text(), n: integer() });

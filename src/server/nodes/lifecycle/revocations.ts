@@ -12,8 +12,10 @@ export type Revocation = {
   at: string;
   reason: string;
   by: string;
+  /** How many active nodes have confirmed it, and how many there are. */
   applied: number;
   total: number;
+  /** The ids of those that have not: the furthest behind, at most `maxNamed`. */
   waiting_for: number[];
 };
 
