@@ -1,5 +1,5 @@
-// Plans the services that commands switch on and off: names for the programs of this machine (`agent names`), and the block of other
-// ways than a strict exit (`agent exit`).
+// Plans the services that commands switch on and off: names for the programs of this machine (`agent names`), and the block that keeps
+// packets from leaving by another way than a strict exit (`agent exit`).
 
 import { existsSync } from "node:fs";
 import type { System } from "../../base/system.ts";
@@ -28,6 +28,7 @@ export function planNames(
   return namesInstallation(unitPlaces(settings, system), systemdState(), options);
 }
 
+/** The changes that switch these names off. */
 export function planNamesRemoval(
   { stateDb }: Pick<ServiceSettings, "stateDb">,
   system: Pick<System, "platform">,

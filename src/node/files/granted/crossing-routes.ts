@@ -53,30 +53,31 @@ function tableOf(routes: readonly OtherRoute[]) {
   // Of several equal routes the first by name counts. It is set last, and so it stays.
   const lastNameFirst = routes.toSorted((a, b) => (a.of < b.of ? 1 : -1));
   const byNetwork = new Map(
-    lastNameFirst.map((route) => [cutTo(route.network.prefix, route.network), route]),
+    lastNameFirst.map((route) => [prefixKey(route.network.prefix, route.network), route]),
   );
   const prefixes = [...new Set(routes.map(({ network }) => network.prefix))];
-  /** By prefix length: the narrower routes, by their network of that length. */
-  const narrowerBy = new Map<number, Map<string, OtherRoute>>();
-  const narrowerThan = (prefix: number) => {
-    const narrower = () => routes.filter(({ network }) => network.prefix > prefix);
-    const found =
-      narrowerBy.get(prefix) ?? new Map(narrower().map((route) => [cutTo(prefix, route.network), route]));
-    narrowerBy.set(prefix, found);
-    return found;
+  /** By prefix length: the routes with a longer prefix, by the key of their first bits. Made when a length is first asked for. */
+  const narrowerByPrefix = new Map<number, Map<string, OtherRoute>>();
+  const narrowerThan = (prefix: number): Map<string, OtherRoute> => {
+    const made = narrowerByPrefix.get(prefix);
+    if (made !== undefined) return made;
+    const narrower = routes.filter(({ network }) => network.prefix > prefix);
+    const byKey = new Map(narrower.map((route) => [prefixKey(prefix, route.network), route]));
+    narrowerByPrefix.set(prefix, byKey);
+    return byKey;
   };
   return {
-    equalTo: (network: Network) => byNetwork.get(cutTo(network.prefix, network)),
+    equalTo: (network: Network) => byNetwork.get(prefixKey(network.prefix, network)),
     /** A wider route that holds this network. */
     around: (network: Network) =>
       prefixes
         .filter((prefix) => prefix < network.prefix)
-        .flatMap((prefix) => byNetwork.get(cutTo(prefix, network)) ?? [])[0],
+        .flatMap((prefix) => byNetwork.get(prefixKey(prefix, network)) ?? [])[0],
     /** A narrower route within this network. */
-    inside: (network: Network) => narrowerThan(network.prefix).get(cutTo(network.prefix, network)),
+    inside: (network: Network) => narrowerThan(network.prefix).get(prefixKey(network.prefix, network)),
   };
 }
 
-/** The first bits of a network, as a key. */
-const cutTo = (prefix: number, { family, value }: Network): string =>
+/** A key of the first `prefix` bits of a network: networks with equal keys lie in the same network of that length. */
+const prefixKey = (prefix: number, { family, value }: Network): string =>
   `${family}/${prefix}/${value >> BigInt(addressBits(family) - prefix)}`;
