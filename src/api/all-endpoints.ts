@@ -20,7 +20,7 @@ import { organizationsApi } from "./organizations.ts";
 import { consoleApi, docsApi, linksApi, viewersApi } from "./pages.ts";
 import { releasesApi } from "./releases.ts";
 import { attentionApi } from "./paths/attention.ts";
-import { flowsApi } from "./paths/flows.ts";
+import { flowsApi } from "./flows.ts";
 import { pathsApi } from "./paths/paths.ts";
 import { relaysApi } from "./paths/relays.ts";
 import { routesApi } from "./paths/routes.ts";

@@ -1,9 +1,10 @@
 // Groups of nodes.
 
+import { GroupName } from "../protocol/values.ts";
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { GroupName, ListQuery, policyErrors, Text } from "./values.ts";
+import { ListQuery, policyErrors, Text } from "./values.ts";
 
 const Description = v.pipe(foreignText(500), v.trim());
 const GroupRequest = v.strictObject({ name: GroupName, description: v.optional(Description, "") });

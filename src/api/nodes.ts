@@ -7,7 +7,7 @@ import { RenewAnswer } from "../protocol/checkin.ts";
 import { maxSubnets } from "../protocol/routing/advertised.ts";
 import { Node } from "../protocol/node.ts";
 import { sessionsEndedHeader } from "../protocol/sign-in.ts";
-import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
+import { NodeName, Port, PublicAddress, GroupName } from "../protocol/values.ts";
 import { foreignText, formerEmailKey } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
 import { maxOnlinePoints, OnlineHistory } from "./history/online-history.ts";
@@ -15,7 +15,6 @@ import { overridesSetting } from "./organizations.ts";
 import { declare, taken } from "../protocol/settings.ts";
 import {
   filesHeaders,
-  GroupName,
   idsOf,
   ListQuery,
   maxEmailLength,

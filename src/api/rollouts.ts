@@ -1,11 +1,12 @@
 // Rollouts: updates, or changes of engine settings, that go through the nodes of an organization in rings.
 
+import { GroupName } from "../protocol/values.ts";
 import * as v from "valibot";
 import { ConfigOverrides } from "../engine/allowed-settings.ts";
 import { settingsWord, updatable, UpdateVersion } from "../protocol/updates/order.ts";
 import { endpoint } from "./endpoint.ts";
 import { overridesSetting } from "./organizations.ts";
-import { GroupName, ListQuery, since, Text, Time, word } from "./values.ts";
+import { ListQuery, since, Text, Time, word } from "./values.ts";
 
 /** What a rollout can change. A node says which of these it may (`may_update`). */
 export const rolledOut = [...updatable, settingsWord] as const;

@@ -3,10 +3,10 @@
 import * as v from "valibot";
 import { Cidr } from "../engine/allowed-settings.ts";
 import { selfGroup } from "../protocol/users-groups.ts";
-import { recordId } from "../protocol/values.ts";
+import { recordId, GroupName } from "../protocol/values.ts";
 import { comparedText, foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { GroupName, ListQuery, open, reachErrors, since, Text, word } from "./values.ts";
+import { ListQuery, open, reachErrors, since, Text, word } from "./values.ts";
 
 /** A rule in the words of policy files. */
 export const ruleWords = <T extends v.GenericSchema>(text: T) => ({

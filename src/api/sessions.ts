@@ -9,6 +9,15 @@ import { endpoint } from "./endpoint.ts";
 import { maxPasswordLength, Me } from "./users.ts";
 import { ListQuery, maxCodeLength, maxEmailLength, since, Text, Time, word } from "./values.ts";
 
+/** The session of a browser ends after this time without a use. */
+export const idleMs = 12 * 3_600_000;
+/** The longest session of a browser, however it is used. */
+export const longestMs = 7 * 86_400_000;
+/** Maximum age of a sign-in by a provider: a user who left the provider must not stay signed in here. */
+export const byProviderMs = 86_400_000;
+/** A command line's sign-in ends after this time, however often its tokens were refreshed. */
+export const signInMs = 90 * 86_400_000;
+
 /** Send `otp`, a code of the second factor, only after `second_factor_required`. */
 export const TokenRequest = v.strictObject({
   email: text(maxEmailLength),

@@ -169,13 +169,6 @@ export const Email = v.pipe(
   v.maxLength(maxEmailLength, enterEmail),
 );
 
-/** The engine reads `any` as every peer, in every field, so it cannot be a name. */
-export const GroupName = v.pipe(
-  foreignText(63),
-  v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
-  v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
-);
-
 /** What a machine calls itself. Shown to the user who decides: no character may change how the line is read. */
 export const MachineDescription = v.pipe(foreignText(200), v.transform(oneLine), v.trim(), v.minLength(1));
 

@@ -47,6 +47,20 @@ export const NodeName = v.pipe(
   v.check((name) => name !== "any", 'A node cannot be named "any".'),
 );
 
+const maxGroupName = 63;
+/** The name of a group, as the source of a regular expression. */
+export const groupName = `[A-Za-z0-9][A-Za-z0-9_.:-]{0,${maxGroupName - 1}}`;
+
+/** The engine reads `any` as every peer, in every field, so it cannot be a name. */
+export const GroupName = v.pipe(
+  foreignText(maxGroupName),
+  v.regex(
+    new RegExp(`^${groupName}$`),
+    `A group name is 1 to ${maxGroupName} of letters, digits, _ . : and -.`,
+  ),
+  v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
+);
+
 export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 
 const dnsName = new RegExp(`^(${lowerCaseLabel}\\.)*${lowerCaseLabel}$`, "i");

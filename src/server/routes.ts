@@ -16,7 +16,7 @@ import { domainsApi } from "../api/providers/domains.ts";
 import { organizationProvidersApi, providersApi } from "../api/providers/providers.ts";
 import { identitiesApi, providerSignInApi } from "../api/providers/sign-in.ts";
 import { attentionApi } from "../api/paths/attention.ts";
-import { flowsApi } from "../api/paths/flows.ts";
+import { flowsApi } from "../api/flows.ts";
 import { pathsApi } from "../api/paths/paths.ts";
 import { relaysApi } from "../api/paths/relays.ts";
 import { routesApi } from "../api/paths/routes.ts";

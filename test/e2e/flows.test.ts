@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { Flows } from "../../src/api/paths/flows.ts";
+import { Flows } from "../../src/api/flows.ts";
 import { readCollected } from "../../src/node/files/flows-state.ts";
 import { buildAgent } from "../support/agent.ts";
 import { command } from "../support/daemon.ts";

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
-import { Flows } from "../../src/api/paths/flows.ts";
+import { Flows } from "../../src/api/flows.ts";
 import { runSync } from "../support/debian.ts";
 import { makeMachinePair, type MachinePair } from "../support/machine-pair.ts";
 import { describeMachine, type Machine } from "../support/nspawn.ts";

@@ -1,6 +1,7 @@
 // Every text that comes from outside passes the gate of src/base/text.ts: well-formed, without null characters, with a maximum.
 // The tests enumerate the ways in, so a new one that does not pass fails here.
 
+import { GroupName } from "../../src/protocol/values.ts";
 import { afterAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
@@ -11,7 +12,7 @@ import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-rules.ts";
 import { PastReport } from "../../src/api/history/past.ts";
 import { OrderKey } from "../../src/protocol/values.ts";
-import { Email, GroupName } from "../../src/api/values.ts";
+import { Email } from "../../src/api/values.ts";
 import { ClientData } from "../../src/server/users/factors/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
 import { ArchiveHeader } from "../../src/server/audit/archive-cut.ts";

@@ -2,6 +2,7 @@
 // Runs in a separate process, because only a kill ends an expression that takes minutes. Prints the name of each reader to
 // standard output before it starts, and printed texts that are too long to standard error.
 
+import { GroupName } from "../../src/protocol/values.ts";
 import * as v from "valibot";
 import { answerTo } from "../../src/daemon/ipc/answer-line.ts";
 import { Request } from "../../src/daemon/ipc/messages.ts";
@@ -34,7 +35,6 @@ import { ListQuery } from "../../src/api/values.ts";
 import { errorReply } from "../../src/server/http/reply.ts";
 import { Email } from "../../src/api/values.ts";
 import { Ports } from "../../src/api/rules.ts";
-import { GroupName } from "../../src/api/values.ts";
 import { Cidr, ConfigOverrides } from "../../src/engine/allowed-settings.ts";
 import { realSystem, type System } from "../../src/base/system.ts";
 import { schemasOf } from "./maxima.ts";

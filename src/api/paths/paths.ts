@@ -1,9 +1,10 @@
 // The paths that nodes report. Members see those of their own nodes. Underlay addresses show where users are, so only
 // administrators see them.
 
+import { GroupName } from "../../protocol/values.ts";
 import * as v from "valibot";
 import { endpoint } from "../endpoint.ts";
-import { GroupName, ListQuery, Text, Time, word } from "../values.ts";
+import { ListQuery, Text, Time, word } from "../values.ts";
 
 export const pathKinds = ["direct", "relayed", "none", "unknown"] as const;
 export const probeResults = ["answers", "broken", "not_probed"] as const;
@@ -78,7 +79,7 @@ const MapGroup = v.object({
   away: v.number(),
   /** Lighthouses and relays among those that are away. */
   hubs_away: v.number(),
-  /** Lighthouses, relays and routers among the nodes. */
+  /** Lighthouses, relays, routers and exits among the nodes. */
   hubs: v.number(),
   /** The paths of these nodes: to others and within the group. */
   paths: v.object(pairCounts),

@@ -2,11 +2,12 @@
 // organization. Users of an organization's provider are valid in that organization only, and their e-mail addresses count only in
 // domains that it has verified (domains.ts).
 
+import { GroupName } from "../../protocol/values.ts";
 import * as v from "valibot";
 import { comparedText } from "../../base/text.ts";
 import { declare, sent, taken } from "../../protocol/settings.ts";
 import { endpoint } from "../endpoint.ts";
-import { GroupName, initially, isReservedGroup, Text, Time, typed, word } from "../values.ts";
+import { initially, isReservedGroup, Text, Time, typed, word } from "../values.ts";
 import { Domain } from "./domains.ts";
 
 const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1, "It must not be empty."));

@@ -3,10 +3,10 @@
 import * as v from "valibot";
 import { parseDuration } from "../../base/quantities.ts";
 import { foreignText, label } from "../../base/text.ts";
-import { NodeName, recordId } from "../../protocol/values.ts";
+import { NodeName, recordId, GroupName } from "../../protocol/values.ts";
 import { endpoint, hasSome, isOn } from "../endpoint.ts";
 import { TokenDeletion, tokenDeleted } from "../left-access.ts";
-import { ExpiresIn, GroupName, ListQuery, since, Text, Time } from "../values.ts";
+import { ExpiresIn, ListQuery, since, Text, Time } from "../values.ts";
 
 /** In seconds. A node that runs checks in at least once a minute. */
 const Silence = v.pipe(

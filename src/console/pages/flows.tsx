@@ -3,7 +3,7 @@
 
 import { useState } from "preact/hooks";
 import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
-import { flowsApi } from "../../api/paths/flows.ts";
+import { flowsApi } from "../../api/flows.ts";
 import { protocolAndPort } from "../../base/quantities.ts";
 import { get } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";

@@ -180,7 +180,12 @@ async function notReachedLine(
      ORDER BY n.name LIMIT 1000`,
     [orgId, now - onlineMs, ...addresses],
   );
-  if (rows.length === 0) return ["No peer reports that it is reached, and it does not check in."];
+  if (rows.length === 0)
+    return [
+      lost.length === 1
+        ? "No peer reports that it is reached, and it does not check in."
+        : "No peer reports that one of them is reached, and they do not check in.",
+    ];
   return [`Not reached by ${namesOf(rows.map(({ name }) => name))}, and no check-in.`];
 }
 
@@ -223,14 +228,23 @@ async function cutLines(db: Reader, { org, silent }: Away, heads: readonly Silen
         : `${network} goes through ${namesOf(by.map(({ name }) => name))}.`,
     );
   }
-  if (heads.some(({ exitGroups }) => exitGroups.length > 0)) lines.push("It is an exit to the internet.");
+  const exits = heads.filter(({ exitGroups }) => exitGroups.length > 0);
+  if (exits.length > 0)
+    lines.push(
+      heads.length === 1
+        ? "It is an exit to the internet."
+        : `Exits to the internet: ${namesOf(exits.map(({ name }) => name))}.`,
+    );
   const aliases = await queryAll(
     db,
     alias,
     `SELECT name FROM name_aliases WHERE node_id IN (${places(ids, 1)}) AND deleted_at IS NULL ORDER BY name LIMIT 100`,
     ids,
   );
-  if (aliases.length > 0) lines.push(`These names lead to it: ${namesOf(aliases.map(({ name }) => name))}.`);
+  if (aliases.length > 0)
+    lines.push(
+      `These names lead to ${heads.length === 1 ? "it" : "them"}: ${namesOf(aliases.map(({ name }) => name))}.`,
+    );
   return lines;
 }
 

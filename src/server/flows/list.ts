@@ -1,7 +1,7 @@
 // Lists the flows of an organization as the API shows them.
 
 import { maxFirst } from "../../api/paths/attention.ts";
-import type { Flow, FlowQuery, Flows } from "../../api/paths/flows.ts";
+import type { Flow, FlowQuery, Flows } from "../../api/flows.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { flowProtocols } from "../../protocol/traffic-reports.ts";
 import { inSlices } from "../http/heavy-work.ts";

@@ -1,7 +1,7 @@
 // Proposes a policy file: today's rules, narrowed to what reported flows used, with the evidence in comments. Throws an internal
 // error if any node would gain access by it.
 
-import { flowsKeptMs, type Proposal } from "../../api/paths/flows.ts";
+import { flowsKeptMs, type Proposal } from "../../api/flows.ts";
 import type { Rule } from "../../api/rules.ts";
 import { AppError } from "../../base/errors.ts";
 import { countOf, formatTime } from "../../base/quantities.ts";

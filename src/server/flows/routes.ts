@@ -1,6 +1,6 @@
-// Handlers of src/api/paths/flows.ts.
+// Handlers of src/api/flows.ts.
 
-import type { flowsApi } from "../../api/paths/flows.ts";
+import type { flowsApi } from "../../api/flows.ts";
 import type { Handlers } from "../http/attach.ts";
 import { ownerOf } from "../paths/routes.ts";
 import { inTurnOf } from "../pipeline.ts";

@@ -1,6 +1,6 @@
 // What every request that shows flows needs: the scope for flows, and an event that tells who was shown which.
 
-import { flowsApi } from "../../api/paths/flows.ts";
+import { flowsApi } from "../../api/flows.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";

@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
-import { NodeName } from "../../protocol/values.ts";
+import { NodeName, GroupName } from "../../protocol/values.ts";
 import { fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
 import {
   formatAddress,
@@ -18,7 +18,6 @@ import { isUsersGroup } from "../../protocol/users-groups.ts";
 import { parse } from "../http/parse-input.ts";
 import { maxGroups, NodeRequest } from "../../api/nodes.ts";
 import { isReservedGroup } from "../../api/values.ts";
-import { GroupName } from "../../api/values.ts";
 import { quoted } from "./hand-config.ts";
 import type { FromFile } from "./import-files.ts";
 

@@ -11,7 +11,7 @@ import type { ServerOptions } from "../options.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
 import type { Budget } from "../retention/budget.ts";
 import { computed, integer, joined, queryAll } from "../store/table.ts";
-import { byProviderMs } from "../store/tables/sessions.ts";
+import { byProviderMs } from "../../api/sessions.ts";
 import {
   identities,
   identityProviders,

@@ -11,7 +11,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
 import { computed, integer, later, queryAll, text } from "../store/table.ts";
-import { byProviderMs } from "../store/tables/sessions.ts";
+import { byProviderMs } from "../../api/sessions.ts";
 import { identityProviders, type IdentityProviderRow } from "../store/tables/providers.ts";
 import type { Exchange } from "./provider-requests.ts";
 import { ownWayIn } from "./sign-in-methods.ts";

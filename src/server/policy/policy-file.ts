@@ -5,16 +5,15 @@ import { maxAliases } from "../../api/names.ts";
 import * as v from "valibot";
 import { maxFileRules } from "../../api/policy.ts";
 import { strictRecord, withoutList } from "../../base/strict-record.ts";
-import { lowerCaseLabel, NodeName } from "../../protocol/values.ts";
+import { groupName, GroupName, lowerCaseLabel, NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../base/ip.ts";
 import { Ports, Protocol, selfSentence } from "../../api/rules.ts";
-import { GroupName } from "../../api/values.ts";
 import { comparedText, foreignText } from "../../base/text.ts";
 
 // Patterns of the words that stand for nodes, and the expressions for whole words.
 const oneNode = `node:${lowerCaseLabel}`;
 const someMembers = `${oneNode}|user:[^\\s@]+@[^\\s@]+|idp:\\S(.{0,248}\\S)?`;
-const someNodes = `any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|${someMembers}`;
+const someNodes = `any|group:${groupName}|${someMembers}`;
 const nodePattern = new RegExp(`^${oneNode}$`);
 const memberPattern = new RegExp(`^(${someMembers})$`);
 const sidePattern = new RegExp(`^(${someNodes})$`);

@@ -1,11 +1,11 @@
 // Deletes rows that nothing needs any more, in batches of one short transaction each. What a restore of a backup must
 // still know to be revoked is kept: deleted webhooks, and service tokens without an end.
 
-import { flowsKeptMs } from "../../api/paths/flows.ts";
+import { flowsKeptMs } from "../../api/flows.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Params } from "../store/database.ts";
 import { flowsKey } from "../store/tables/paths.ts";
-import { idleMs } from "../store/tables/sessions.ts";
+import { idleMs } from "../../api/sessions.ts";
 import { wrongCodesKeptMs } from "../store/tables/users.ts";
 import { deleteEndedCertificates } from "./ended-certificates.ts";
 import { deleteEndedNodes } from "./ended-nodes.ts";

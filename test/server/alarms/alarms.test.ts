@@ -174,6 +174,9 @@ describe("alarms", () => {
   test("a node that is revoked leaves its alarm, whose end tells of the others alone", async () => {
     const [told = ""] = await toldDuring(() => live(16 * minute, [lh, gw]));
     expect(told).toMatch(/^2 nodes are away: (web, db|db, web)$/);
+    expect((await alarms())[0]?.text).toContain(
+      "No peer reports that one of them is reached, and they do not check in.",
+    );
     await done("DELETE", `nodes/${web.id}/`);
     expect(await toldDuring(() => live(minute, [lh, gw]))).toEqual([]);
     expect(await alarms()).toMatchObject([{ title: "The node db is away", nodes: [db.id] }]);

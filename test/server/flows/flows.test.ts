@@ -3,7 +3,7 @@
 import { Database as Sqlite } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { Flows } from "../../../src/api/paths/flows.ts";
+import { Flows } from "../../../src/api/flows.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";

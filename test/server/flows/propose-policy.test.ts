@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { Flows, Proposal } from "../../../src/api/paths/flows.ts";
+import { Flows, Proposal } from "../../../src/api/flows.ts";
 import { Plan } from "../../../src/api/policy.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { checkinOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";

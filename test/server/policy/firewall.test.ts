@@ -1,3 +1,4 @@
+import { GroupName } from "../../../src/protocol/values.ts";
 import { describe, expect, test } from "bun:test";
 import * as fc from "fast-check";
 import * as v from "valibot";
@@ -11,7 +12,6 @@ import {
   type Member,
 } from "../../../src/server/policy/firewall.ts";
 import { CheckedRule, type Rule } from "../../../src/api/rules.ts";
-import { GroupName } from "../../../src/api/values.ts";
 import { certifiedGroups, networkGroup, networkOfGroup } from "../../../src/protocol/users-groups.ts";
 
 const laptop: Member = { id: 1, name: "laptop", ip: "10.77.0.1", ip6: null, groups: ["staff"] };

@@ -1,7 +1,7 @@
 // `agent admin flow …`: who talks to whom on what, as nodes report it.
 
 import type { AnswerOf } from "../../../api/endpoint.ts";
-import { flowsApi, maxFlows } from "../../../api/paths/flows.ts";
+import { flowsApi, maxFlows } from "../../../api/flows.ts";
 import { brand } from "../../../brand.ts";
 import { given } from "../../../base/given.ts";
 import { quoteWord } from "../../../base/quote.ts";

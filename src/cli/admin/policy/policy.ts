@@ -2,7 +2,7 @@
 
 import { given } from "../../../base/given.ts";
 import type { AnswerOf } from "../../../api/endpoint.ts";
-import { flowsApi } from "../../../api/paths/flows.ts";
+import { flowsApi } from "../../../api/flows.ts";
 import { policyApi } from "../../../api/policy.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";

@@ -4,6 +4,7 @@
 // Order of use in register.ts, in one transaction: `heldGrant`, else `consume`, or `adminGrant`; `checkRights`; then
 // `recordRegistrant`. In complete-registration.ts, after certificates were signed, in a second one: `requireCredential`.
 
+import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { RegisterRequest } from "../../../protocol/registration.ts";
 import { principal, type Actor } from "../../audit/record.ts";
@@ -48,7 +49,7 @@ export function refusalError(why: TokenRefusal): AppError {
   if (isUnknown) return new AppError("token_not_valid", "The registration token is not valid.");
   // Nodes tell both errors apart by the hint: only this one has it.
   return new AppError("token_not_valid", `The registration token is ${why}.`, {
-    hint: "Create a new one: `agent admin token create ORG`.",
+    hint: `Create a new one: \`${brand.executable} admin token create ORG\`.`,
   });
 }
 
@@ -168,7 +169,7 @@ export function checkRights(request: RegisterRequest, grant: Grant): void {
   const isHub = request.is_lighthouse === true || request.is_relay === true;
   if (isHub && !grant.mayBeHub) {
     throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
-      hint: "Create one that does: `agent admin token create ORG --lighthouse`.",
+      hint: `Create one that does: \`${brand.executable} admin token create ORG --lighthouse\`.`,
     });
   }
 }

@@ -13,13 +13,6 @@ import {
   word,
 } from "../table.ts";
 
-/** A session ends after this time without a use. */
-export const idleMs = 12 * 3_600_000;
-/** The longest session, however it is used. */
-export const longestMs = 7 * 86_400_000;
-/** Maximum age of a sign-in by a provider: a user who left the provider must not stay signed in here. */
-export const byProviderMs = 86_400_000;
-
 export const browserSessions = table(
   "browser_sessions",
   {

@@ -1,6 +1,7 @@
 // Sessions of users: access tokens that are not stored, and refresh tokens for single use. A refresh token that is used
 // twice ends its family. The signing key is sealed in the database, so that replicas share it.
 
+import { signInMs } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
 import { systemErrorCode } from "../../../base/system-errors.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
@@ -53,8 +54,6 @@ export type Sessions = {
 
 /** How long a session of the docs pages lasts. */
 export const docsSessionS = 8 * 3600;
-/** A sign-in ends after this time, however often its tokens were refreshed. */
-const signInMs = 90 * 86_400_000;
 
 /** The tokens that follow from one sign-in, and when that ends. Times are ms. */
 type Chain = { family: string; endsAt: number; factorAt: number | null; providerId: number | null };

@@ -1,11 +1,11 @@
 // The flows that nodes report if the organization wants it (`flows`): which nodes talk to each other, by protocol and port.
 
 import * as v from "valibot";
-import { flowProtocols } from "../../protocol/traffic-reports.ts";
-import { recordId } from "../../protocol/values.ts";
-import { endpoint } from "../endpoint.ts";
-import { ruleWords } from "../rules.ts";
-import { Moment, Switch, Text, Time, whole, word } from "../values.ts";
+import { flowProtocols } from "../protocol/traffic-reports.ts";
+import { recordId } from "../protocol/values.ts";
+import { endpoint } from "./endpoint.ts";
+import { ruleWords } from "./rules.ts";
+import { Moment, Switch, Text, Time, whole, word } from "./values.ts";
 
 /** Rows of an answer. Further ones are only counted. */
 export const maxFlows = 1000;
