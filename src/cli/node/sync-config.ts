@@ -97,7 +97,9 @@ export async function readAllowed(
 
 /** Whether the control plane has to know of these permissions, as other nodes, or updates in rings, depend on them. */
 export const isOffer = (values: Context["values"]): boolean =>
-  ["advertise", "advertise-exit", "allow-updates"].some((flag) => values.text(flag) !== undefined);
+  ["advertise", "advertise-exit", "no-advertise-exit", "allow-updates"].some(
+    (flag) => values.text(flag) !== undefined,
+  );
 
 /** The control plane learns at once what is offered. Otherwise with the next check-in, within a minute. */
 export async function tellOffers(chosen: readonly Chosen[], context: Context): Promise<void> {

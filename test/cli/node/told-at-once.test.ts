@@ -6,6 +6,7 @@ import { makeNodeWorld } from "../../support/node.ts";
 test.each([
   ["--advertise 192.168.7.0/24", "`agent admin route list acme`"],
   ["--advertise-exit", "`agent admin node update acme NODE --add-exit-group GROUP`"],
+  ["--no-advertise-exit", ""],
   ["--allow-updates agent", ""],
 ])("sync-config %s tells the control plane", async (flags, next) => {
   await using world = await makeNodeWorld();
