@@ -198,6 +198,28 @@ describe("a check-in", () => {
     expect(String(applied)).toBe(same.headers.get("x-config-version") ?? "");
   });
 
+  test("is stored whole if it is the first one, and time passes while its permission to update is stored", async () => {
+    const node = await registerNode(server, org, "web");
+    const { writeFor } = server.db;
+    const slow: typeof writeFor = (concern, work) => {
+      if (concern !== "rows") server.clock.ms += 1000;
+      return writeFor(concern, work);
+    };
+    Object.assign(server.db, { writeFor: slow });
+    const heardAt = server.clock.ms;
+    try {
+      const updates = { may: ["agent"], order: 0, zone: 0 };
+      await node.checkin({ uptime: 7, overlay_state: "running", config_version: 1, updates });
+      await server.app.services.reports.stop();
+    } finally {
+      Object.assign(server.db, { writeFor });
+    }
+    expect(server.clock.ms).toBeGreaterThan(heardAt);
+    expect(await written(node)).toMatchObject({ overlay_state: "running", reported_version: "1.0.0" });
+    expect(Number((await written(node))["last_checkin_at"])).toBe(heardAt);
+    expect(await showNode(node)).toMatchObject({ applied_config_version: 1 });
+  });
+
   test("is stored although the cache was cleared between two check-ins, and counts before it is stored", async () => {
     const node = await registerNode(server, org, "web");
     const version = await configVersion();

@@ -152,9 +152,9 @@ async function takeReport(deps: Deps, org: Org, nodeId: number, sent: CheckinReq
   }
   const nodeVersion = nodeVersionOf(current.node, sent, current.version);
   const request = isAhead(sent, current.version) ? await withoutUnreached(deps, org, sent) : sent;
-  noteReport(deps, current.node, request);
+  const heardAt = noteReport(deps, current.node, request);
   const consequences = consequencesOf(current.node, request, deps.system.now());
-  const isChanged = await applyConsequences(deps, org, current.node, consequences);
+  const isChanged = await applyConsequences(deps, org, current.node, consequences, heardAt);
   const confirming = takeConfirmation(deps, org, current.node, consequences?.confirmed);
   // A poll with news is answered without waiting for it: nobody would take its failure.
   confirming.catch(() => undefined);
@@ -281,9 +281,15 @@ function isRunning({ overlay_state: state, leaving }: CheckinRequest): boolean {
   return state !== "stopped" && leaving !== true;
 }
 
-/** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
-function noteReport({ reports, system }: Deps, node: LiveNode, request: CheckinRequest): void {
-  if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
+/**
+ * The time of the report, ms; undefined for an ephemeral node with a stopped engine, which is silent: older agents do not say that
+ * they leave.
+ */
+function noteReport({ reports, system }: Deps, node: LiveNode, request: CheckinRequest): number | undefined {
+  if (node.isEphemeral && !isRunning(request)) return undefined;
+  const heardAt = system.now();
+  reports.add(node, heardAt, request);
+  return heardAt;
 }
 
 async function readCurrent(deps: Deps, org: Org, nodeId: number): Promise<Current> {

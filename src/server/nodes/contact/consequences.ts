@@ -87,12 +87,16 @@ function changedOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Adve
   return text === node.advertised ? undefined : advertised;
 }
 
-/** True if the node's row was changed, so that the caller reads it again. */
+/**
+ * True if the node's row was changed, so that the caller reads it again. `heardAt`: the time of the report, ms; undefined: the node
+ * is silent.
+ */
 export async function applyConsequences(
   deps: ConsequenceDeps,
   org: Org,
   node: LiveNode,
   consequences: Consequences | undefined,
+  heardAt: number | undefined,
 ): Promise<boolean> {
   if (consequences === undefined) return false;
   const { engine, advertised, tcp, mayUpdate, sealRefused, isDue } = consequences;
@@ -105,7 +109,7 @@ export async function applyConsequences(
   }
   const tookTcp = tcp !== undefined && (await takeTcp(deps, node, tcp));
   const tookPermission =
-    mayUpdate !== undefined && (await isStored(() => takePermission(deps, node, mayUpdate)));
+    mayUpdate !== undefined && (await isStored(() => takePermission(deps, node, mayUpdate, heardAt)));
   const tookRefusal =
     sealRefused !== undefined &&
     (await isStored(() => takeRefusal({ ...deps, notes: deps.sealNotes }, node, sealRefused)));
@@ -201,17 +205,20 @@ async function takeEngine(
 
 /**
  * Stores the permission. A node that has one may take part in a rollout, which reads its last check-in: so the first check-in is
- * stored with it. Its report is written only later (reports.ts).
+ * stored with it. Its report is written only later (reports.ts), and would count as overtaken by a row with a later time.
  */
 async function takePermission(
-  { db, system }: ConsequenceDeps,
+  { db }: ConsequenceDeps,
   { id, orgId }: LiveNode,
   mayUpdate: string | null,
+  heardAt: number | undefined,
 ): Promise<void> {
   await db.writeFor({ org: orgId }, async (tx) => {
     await nodes.update(tx, { id }, { mayUpdate });
-    const first = { nodeId: id, lastCheckinAt: system.now() };
-    await sightings.upsert(tx, first, "ON CONFLICT (node_id) DO NOTHING");
+    if (heardAt !== undefined) {
+      const first = { nodeId: id, lastCheckinAt: heardAt };
+      await sightings.upsert(tx, first, "ON CONFLICT (node_id) DO NOTHING");
+    }
     await notifyNode(tx, orgId, id);
   });
 }
