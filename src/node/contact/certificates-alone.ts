@@ -29,8 +29,8 @@ import { switchOrRollBack, testText } from "./engine-switch.ts";
 import type { SyncDeps } from "./next-config.ts";
 
 /**
- * `text`: the end of the sentence that reports the refusal; empty if there was nothing to apply. `reached`: the certificates failed
- * after the engine's test had accepted them.
+ * `text`: the end of the sentence that reports the refusal; empty if there was nothing to apply. `reached`: the running
+ * engine was given the certificates and failed.
  */
 export type Outcome = { text: string; reached: boolean };
 
@@ -76,8 +76,8 @@ export async function applyCertificates(
       dropGeneration(directory, generation);
       throw error;
     }
-    reached = true;
-    await switchOrRollBack(directory, generation, { restart }, control);
+    const onReached = () => void (reached = true);
+    await switchOrRollBack(directory, generation, { restart, onReached }, control);
     log.warn("The new configuration is refused; its certificates are used with the previous one", {
       team: slug,
     });

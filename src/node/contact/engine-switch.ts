@@ -83,17 +83,21 @@ export async function trySwitch(
   return undefined;
 }
 
-/** Switches to a staged generation. After a failure it rolls back, if there is a former generation, and throws the failure. */
+/**
+ * Switches to a staged generation. After a failure it rolls back, if there is a former generation, and throws the failure.
+ * `onReached`: called before that if the engine was told to apply the generation.
+ */
 export async function switchOrRollBack(
   directory: string,
   generation: string,
-  { restart }: { restart: boolean },
+  { restart, onReached }: { restart: boolean; onReached?(): void },
   control: EngineControl,
 ): Promise<void> {
   const formerGeneration = currentGeneration(directory);
   const failure = await trySwitch(directory, generation, { restart }, control);
   if (failure === undefined) return;
   const { error, reached } = failure;
+  if (reached) onReached?.();
   if (formerGeneration !== undefined)
     await rollBack(directory, formerGeneration, generation, { restart, reached }, control);
   throw error;

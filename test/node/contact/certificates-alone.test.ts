@@ -1,7 +1,7 @@
 // A configuration that the engine refuses for ever does not keep a node from renewing its certificate.
 
 import { expect, test } from "bun:test";
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../../src/base/errors.ts";
 import { checkAuth } from "../../../src/node/contact/check-auth.ts";
@@ -13,6 +13,12 @@ import { useSentConfig } from "../../support/sent-config.ts";
 
 const here = useSentConfig();
 const organization = () => openOrganization(here.world.root, "acme");
+const placeEngine = (test: string) => {
+  const path = join(here.world.root, "..", "engine");
+  const script = `#!/bin/sh\n[ $1 = -version ] && echo 'Version: 1.10.3' && exit\n${test}\n`;
+  writeFileSync(path, script, { mode: 0o755 });
+  return path;
+};
 const endInUse = () => (decodeBundle(here.read("host.crt"))[0]?.notAfter ?? 0) * 1000;
 const days = (count: number) => (here.world.server.clock.ms += count * 86_400_000);
 
@@ -46,10 +52,7 @@ test("the certificate is renewed again and again, although the running engine re
 test("certificates that the engine refuses too are not used, and the former ones stay", async () => {
   await here.sync();
   here.tamper((config) => ({ ...config, cipher: "chachapoly" }));
-  const never = join(here.world.root, "..", "never");
-  writeFileSync(never, "#!/bin/sh\n[ $1 = -version ] && echo 'Version: 1.10.3' && exit\nexit 1\n", {
-    mode: 0o755,
-  });
+  const never = placeEngine("exit 1");
   const before = endInUse();
   days(65);
   await here.world.agent(["checkin"]);
@@ -58,4 +61,19 @@ test("certificates that the engine refuses too are not used, and the former ones
   expect(result.reason).toContain("its certificates are NOT in use");
   expect(endInUse()).toBe(before);
   expect(control.asked).toEqual([]);
+});
+
+test("a failed switch of the files is no refusal by the running engine", async () => {
+  await here.sync();
+  here.tamper((config) => ({ ...config, cipher: "chachapoly" }));
+  const picky = placeEngine('! grep -q chachapoly "$3"');
+  days(65);
+  await here.world.agent(["checkin"]);
+  // The pointer to the generation in force cannot be replaced.
+  mkdirSync(join(here.organization.directory, ".current.tmp"));
+  const control = makeControl();
+  const result = await syncNow(here.world, organization(), control, picky);
+  expect(result.reason).toContain("its certificates are NOT in use: Cannot switch");
+  expect(control.asked).toEqual([]);
+  expect(readSyncState(here.organization.directory)?.refused).toBeUndefined();
 });
