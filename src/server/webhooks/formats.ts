@@ -54,6 +54,14 @@ const withoutLinks = (text: string) => text.replaceAll("](", "]\u200B(");
 /** The lines of a text below its title. */
 const belowTitle = (text: string) => text.split("\n").slice(1);
 
+/** JSON for ntfy goes to the root of the server, and names its topic. Throws URIError if the topic cannot be decoded. */
+export function ntfyTarget(url: URL): { root: URL; topic: string } {
+  const [, parentPath = "/", topic = ""] = /^(.*\/)([^/]*)\/?$/.exec(url.pathname) ?? [];
+  const root = new URL(url);
+  root.pathname = parentPath;
+  return { root, topic: decodeURIComponent(topic) };
+}
+
 /** The request for a chat. */
 export const chatRequests: Readonly<
   Record<HttpFormat, (url: URL, eventText: EventText, urgent: boolean) => { url: URL; body: unknown }>
@@ -92,16 +100,10 @@ export const chatRequests: Readonly<
     url,
     body: { content: withoutLinks(text), allowed_mentions: { parse: [] } },
   }),
-  // JSON goes to the root of the server, and names its topic.
   ntfy(url, { title, text }, urgent) {
-    const [, parentPath = "/", topic = ""] = /^(.*\/)([^/]*)\/?$/.exec(url.pathname) ?? [];
-    const root = new URL(url);
-    root.pathname = parentPath;
+    const { root, topic } = ntfyTarget(url);
     const message = belowTitle(text).join("\n");
-    return {
-      url: root,
-      body: { topic: decodeURIComponent(topic), title, message, priority: urgent ? 5 : 3 },
-    };
+    return { url: root, body: { topic, title, message, priority: urgent ? 5 : 3 } };
   },
 };
 

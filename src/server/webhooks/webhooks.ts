@@ -17,6 +17,7 @@ import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../require-role.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
+import { ntfyTarget } from "./formats.ts";
 import { leaseMs, scheduledTime } from "./outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
@@ -132,10 +133,21 @@ export async function createWebhook(
 
 function requireFormat(url: string, given: WebhookFormat | undefined): WebhookFormat {
   const format = formatFor(url, given);
-  if (format !== undefined) return format;
-  const sentence =
-    "The format mail needs a URL with mailto:, and syslog one with syslogs:; these have no other.";
-  throw invalidField("format", sentence);
+  if (format === undefined) {
+    const sentence =
+      "The format mail needs a URL with mailto:, and syslog one with syslogs:; these have no other.";
+    throw invalidField("format", sentence);
+  }
+  if (format === "ntfy") requireTopic(new URL(url));
+  return format;
+}
+
+function requireTopic(url: URL): void {
+  try {
+    ntfyTarget(url);
+  } catch {
+    throw invalidField("url", "The topic of this ntfy URL cannot be decoded. Write a percent sign as %25.");
+  }
 }
 
 /** Mail goes through the operator's server, so only alarms are sent: their number is bounded. */

@@ -475,3 +475,20 @@ test("a URL with line breaks, control characters or spaces is refused", async ()
     }
   }
 });
+
+test("an ntfy topic that cannot be decoded is refused on create and update", async () => {
+  const { hook, send } = await start();
+  const url = "http://127.0.0.1/%E0%A4%A";
+  const { id } = await hook("http://127.0.0.1/100%25", ["alarm.*"]);
+  for (const answer of [
+    await send("POST", "webhooks/", { url, format: "ntfy" }),
+    await send("PATCH", `webhooks/${id}/`, { url, format: "ntfy" }),
+  ]) {
+    expect(answer.status).toBe(400);
+    expect(answer.text).toContain("Write a percent sign as %25.");
+  }
+  expect((await send("PATCH", `webhooks/${id}/`, { format: "ntfy" })).status).toBe(200);
+  // Other formats do not decode the path.
+  const other = await hook(url, ["alarm.*"]);
+  expect((await send("PATCH", `webhooks/${other.id}/`, { format: "ntfy" })).status).toBe(400);
+});
