@@ -10,7 +10,7 @@ const listedMs = 600_000;
 
 /**
  * Lighthouses, peers with a tunnel, those that stopped answering or answered in the last ten minutes, and `named` ones (addresses). If
- * the engine does not report its tunnels, also the other lighthouses and relays.
+ * the engine does not report its tunnels, also the other lighthouses and relays. Without peers whose certificates are revoked.
  */
 export function listPeers(input: AssessmentInput, named: readonly string[]): PeerReport[] {
   const { inventory, prober, healing, now } = input;
@@ -28,7 +28,8 @@ export function listPeers(input: AssessmentInput, named: readonly string[]): Pee
     ...probed.map(([address]) => address),
   ]);
   const labelOf = remoteLabels(input.place.directory);
-  const reports = [...addresses].map((address) =>
+  const valid = [...addresses].filter((address) => !inventory.isBlocked(address));
+  const reports = valid.map((address) =>
     describePeer({
       address,
       name: inventory.nameOf(address),

@@ -197,12 +197,8 @@ export class OrganizationHealth {
     return this.#listed().filter((each) => each.path !== "none" || !isUnknown(each));
   }
 
-  /** All peers that are not revoked. */
   #listed(): PeerReport[] {
-    const named = this.named.addresses(this.#deps.monotonic());
-    return listPeers(this.#assessmentInput(), named).filter(
-      ({ address }) => !this.#inventory.isBlocked(address),
-    );
+    return listPeers(this.#assessmentInput(), this.named.addresses(this.#deps.monotonic()));
   }
 
   /** The peers. Those whose state is unknown are probed now. With `peer`, a name or an address, only that one. */
@@ -225,7 +221,8 @@ export class OrganizationHealth {
     await this.check(withinMs, { address });
     // A tunnel may have come up for the probe.
     await this.#refresh();
-    return this.#listed().filter((each) => each.address === address);
+    const shown = this.#inventory.snapshot?.facts.known?.get(address) ?? address;
+    return this.#listed().filter((each) => each.address === shown);
   }
 
   /** Probes now. Resolves when each peer has answered or missed its probes, or at once without an engine. run() sends the probes. */

@@ -2,6 +2,8 @@ import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { OrganizationHealth } from "../../../src/node/health/organization-health.ts";
+import { writeHosts } from "../../../src/node/files/hosts.ts";
+import { isUnknown } from "../../../src/node/health/shown-peer.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { quietEngine } from "../../support/quiet-engine.ts";
 
@@ -86,3 +88,36 @@ test("two answers in a row tell that the clock of this machine is wrong, one tha
   answer(60_000);
   expect(said()).toEqual([]);
 });
+
+test.each(["db", "10.77.0.9"])(
+  "in a sealed network, a node that is asked for as %s is shown with its address outside of that network",
+  async (asked) => {
+    await using world = await makeNodeWorld();
+    const place = await world.register();
+    const [sealed, plain] = ["10.77.0.9", "10.77.0.5"];
+    writeFileSync(
+      join(place.directory, "node-config.json"),
+      JSON.stringify({ ...place.config, sealed_names: { db: [sealed, plain] } }),
+    );
+    const print = "f".repeat(64);
+    const node = { id: 9, name: "db", ip: plain };
+    writeHosts(place.directory, { schema: 1, version: 1, view: "all", nodes: [node], aliases: [] });
+    const tunnel = {
+      vpnAddrs: [sealed],
+      localIndex: 1,
+      messageCounter: 1,
+      currentRemote: "192.0.2.9:4242",
+      currentRelaysToMe: [],
+      cert: { details: { name: "db", notAfter: "2030-01-01T00:00:00Z", groups: [] }, fingerprint: print },
+    };
+    const health = new OrganizationHealth(place, {
+      ...quietEngine,
+      system: world.system,
+      tunnels: async () => [tunnel],
+    });
+    const { peers } = await health.readPeers(0, asked);
+    expect(peers).toMatchObject([{ name: "db", address: plain, path: "direct" }]);
+    writeFileSync(join(place.directory, "config.yml"), JSON.stringify({ pki: { blocklist: [print] } }));
+    expect((await health.readPeers(0, asked)).peers.filter((each) => !isUnknown(each))).toEqual([]);
+  },
+);
