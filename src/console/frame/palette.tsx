@@ -89,15 +89,15 @@ function commandOf({ id, name, ip_address, ...node }: Node, slug: string, cut: n
 function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boolean } {
   const slug = shownOrganization.value?.slug;
   const cut = useCut(slug ?? "");
-  const [{ of, all }, setFound] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
+  const [{ of, all }, setFound] = useState<{ of: string; all: readonly Node[] }>({ of: "", all: [] });
   useEffect(() => {
-    const found = (all: readonly Command[] = []) => setFound({ of: text, all });
+    const found = (all: readonly Node[] = []) => setFound({ of: text, all });
     if (slug === undefined || text === "") return found();
     const over = new AbortController();
     const timer = setTimeout(() => {
       const path = apiPath(nodesApi.list, { slug }, { page_size: "8", search: text });
       get(path, over.signal).then(
-        (nodes) => found(nodes.map((node) => commandOf(node, slug, cut))),
+        (nodes) => found(nodes),
         (error: unknown) => {
           // The bar says that the control plane is away; pages are found without it.
           if (over.signal.aborted) return;
@@ -111,7 +111,8 @@ function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boo
       over.abort();
     };
   }, [slug, text]);
-  return { nodes: all, isSearching: of !== text };
+  const nodes = slug === undefined ? [] : all.map((node) => commandOf(node, slug, cut));
+  return { nodes, isSearching: of !== text };
 }
 
 /** What can be done with the first node that was found. */

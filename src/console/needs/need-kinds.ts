@@ -1,6 +1,7 @@
 // What needs somebody, in numbers: the navigation counts it, and Overview has rows for it (need-rows.ts). Pure.
 
-import type { Attention } from "../../api/paths/attention.ts";
+import { apiPath } from "../../api/endpoint.ts";
+import { attentionApi, type Attention } from "../../api/paths/attention.ts";
 import type { Relay } from "../../api/paths/relays.ts";
 import type { Warning } from "../../api/servers.ts";
 import type { AlarmKind } from "../../api/webhooks/alarms.ts";
@@ -27,6 +28,9 @@ export type Found = {
 
 /** As far as it is read. */
 export type Known = Omit<Found, "attention"> & { attention: Attention | undefined };
+
+/** Empty without an organization: then no request is sent. */
+export const attentionPath = (slug: string) => (slug === "" ? "" : apiPath(attentionApi.retrieve, { slug }));
 
 /** Needs of nodes: lists, in which a node may stand twice. */
 const nodeKinds = ["cloned", "hubs_away", "broken_paths", "not_applied", "not_renewed"] as const;

@@ -3,7 +3,7 @@
 
 import { serversApi } from "../../api/servers.ts";
 import type { Relay } from "../../api/paths/relays.ts";
-import { attentionApi, type Attention } from "../../api/paths/attention.ts";
+import type { Attention } from "../../api/paths/attention.ts";
 import { pathsApi } from "../../api/paths/paths.ts";
 import { authoritiesApi } from "../../api/certificates/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -11,7 +11,7 @@ import { webhooksApi } from "../../api/webhooks/webhooks.ts";
 import type { ApiError } from "../contact/api.ts";
 import { isBackupDue } from "../words/days.ts";
 import { isAdmin, me, shownOrganization, currentSlug } from "../contact/me.ts";
-import { countNeeds, isUrgent, type Known } from "./need-kinds.ts";
+import { attentionPath, countNeeds, isUrgent, type Known } from "./need-kinds.ts";
 import { registrationsPath } from "../joining/registrations.ts";
 import { relaysPath } from "./relayed-traffic.ts";
 import { useList, useResource, type Resource } from "../contact/resource.ts";
@@ -30,8 +30,6 @@ export const serversPath = apiPath(serversApi.list, {});
 
 /** The empty path sends no request. */
 const none = "";
-
-export const attentionPath = (slug: string) => apiPath(attentionApi.retrieve, { slug });
 
 /** Of the organization whose page is shown. */
 export const useRelays = (): readonly Relay[] => useList(relaysPath(currentSlug.value ?? "")).data ?? [];

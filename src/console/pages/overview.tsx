@@ -31,7 +31,8 @@ import { Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/small-network.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { Copy, Loading } from "../ui/parts.tsx";
-import { attentionPath, serversPath, useNeeds, type Needs } from "../needs/use-needs.ts";
+import { attentionPath } from "../needs/need-kinds.ts";
+import { serversPath, useNeeds, type Needs } from "../needs/use-needs.ts";
 import { FirstNodes } from "./first-nodes.tsx";
 
 /** Check-ins are no events of the audit log. After one, the page waits for so long, and reads once for all of this time. */

@@ -2,7 +2,13 @@
 
 import { expect, test } from "bun:test";
 import { evenly, isBackupDue, lastDays } from "../../../src/console/words/days.ts";
-import { countNeeds, isUrgent, needCounts, type NeedKind } from "../../../src/console/needs/need-kinds.ts";
+import {
+  attentionPath,
+  countNeeds,
+  isUrgent,
+  needCounts,
+  type NeedKind,
+} from "../../../src/console/needs/need-kinds.ts";
 import { needRows, testsWords } from "../../../src/console/needs/need-rows.ts";
 import { relayedWords, tilesOf } from "../../../src/console/needs/tiles.ts";
 import { verdictOf } from "../../../src/console/needs/verdict.ts";
@@ -324,4 +330,9 @@ test("tiles say when fewer are online than an hour ago, and are whole only where
     facts: "1 not yet; online ones within 1 min",
     share: 0.975,
   });
+});
+
+test("without an organization, such as in the palette, nothing is asked about nodes", () => {
+  expect(attentionPath("")).toBe("");
+  expect(attentionPath("acme")).toBe("/api/org/acme/nodes/attention/");
 });
