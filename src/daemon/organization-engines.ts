@@ -40,12 +40,12 @@ export class OrganizationEngines {
 
   /** Loads the organizations at the daemon's start. `mayStart` false: only engines that run already are adopted. */
   open(mayStart: boolean): string[] {
-    return this.#discover({ forgotten: false, mayStart });
+    return this.#discover({ alsoForgotten: false, mayStart });
   }
 
   /** Loads new organizations, and forgotten ones again. Returns the slugs of those that were loaded, or were registered again. */
   provision(): string[] {
-    return this.#discover({ forgotten: true, mayStart: true });
+    return this.#discover({ alsoForgotten: true, mayStart: true });
   }
 
   slugs(): string[] {
@@ -115,8 +115,7 @@ export class OrganizationEngines {
     await this.#save(slug, { wanted: "down", forgotten: true }).halt();
     const { store, publish } = this.#deps;
     if (store.active() === slug) store.setActive(undefined);
-    this.#engines.get(slug)?.endWatch();
-    this.#engines.delete(slug);
+    this.#unload(slug);
     publish({ slug, status: undefined });
   }
 
@@ -210,6 +209,11 @@ export class OrganizationEngines {
     return engine;
   }
 
+  #unload(slug: string): void {
+    this.#engines.get(slug)?.endWatch();
+    this.#engines.delete(slug);
+  }
+
   /** Saves that the organization is wanted, then executes it by `run`. While the node is revoked, only saves it. */
   async #wantUp(
     slug: string,
@@ -259,14 +263,14 @@ export class OrganizationEngines {
     try {
       this.#deps.store.putRecords(new Map(changed.map(({ slug, record }) => [slug, record])), active);
     } catch (error) {
-      for (const slug of added) this.#engines.delete(slug);
+      for (const slug of added) this.#unload(slug);
       throw error;
     }
     for (const { engine, record } of changed) engine.record.use(record);
   }
 
-  /** Loads organizations of mode desktop from the config root; `forgotten` ones only if requested. */
-  #discover(options: { forgotten: boolean; mayStart: boolean }): string[] {
+  /** Loads organizations of mode desktop from the config root. `alsoForgotten`: forgotten ones too. */
+  #discover(options: { alsoForgotten: boolean; mayStart: boolean }): string[] {
     if (this.#isEnding) return [];
     const { store, configRoot, log } = this.#deps;
     const records = store.records();
@@ -283,22 +287,22 @@ export class OrganizationEngines {
     });
   }
 
-  /** Loads an organization, unless it is forgotten or systemd runs it. Returns whether it was loaded. */
+  /** Loads an organization, unless it stays forgotten or systemd runs it. Returns whether it was loaded. */
   #resume(
     slug: string,
     record: OrganizationRecord | undefined,
-    { forgotten, mayStart }: { forgotten: boolean; mayStart: boolean },
+    { alsoForgotten, mayStart }: { alsoForgotten: boolean; mayStart: boolean },
   ): boolean {
     // Do not open a forgotten one without need: it may be damaged. It counts as new once it is registered again.
-    const isForgotten = record?.forgotten === true && !forgotten;
-    if (isForgotten && record.registration === undefined) return false;
+    const staysForgotten = record?.forgotten === true && !alsoForgotten;
+    if (staysForgotten && record.registration === undefined) return false;
     const organization = openForRevocations(this.#deps.configRoot, slug);
     const { damage } = organization;
     if (damage !== undefined) {
       const reason = messageOf(damage.error);
       this.#deps.log.error("An organization is damaged: it obeys revocations only", { team: slug, reason });
     }
-    if (isForgotten && !isOfFormerRegistration(record, organization)) return false;
+    if (staysForgotten && !isOfFormerRegistration(record, organization)) return false;
     if (organization.config.mode !== "desktop") return false;
     const isNew = record === undefined || record.forgotten;
     const engine = this.#load(slug, isNew ? { wanted: "up", forgotten: false } : record);

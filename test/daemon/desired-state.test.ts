@@ -1,11 +1,12 @@
 // What a user wants of an organization in desktop mode, and what the daemon does about it: start and stop of a revoked
 // organization, a failed switch, registrations that end or begin while no daemon runs.
 
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openState, removeRecordWithoutDaemon, stateLockPath } from "../../src/daemon/state.ts";
 import { AppError } from "../../src/base/errors.ts";
+import { OrganizationHealth } from "../../src/node/health/organization-health.ts";
 import { lockFile } from "../../src/platform/file-lock.ts";
 import { rejection } from "../pki/thrown.ts";
 import { codeOf, makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";
@@ -232,8 +233,10 @@ test("a full disk refuses a start, and nothing is changed", async () => {
   store.putRecords = () => {
     throw new AppError("disk_full", "no space");
   };
+  using watch = spyOn(OrganizationHealth.prototype, "run");
   expect(await codeOf(engines.start("acme"))).toBe("disk_full");
   expect(engines.slugs()).toEqual([]);
+  expect(watch.mock.calls.map(([signal]) => signal.aborted)).toEqual([true]);
 });
 
 test("a damaged state database starts nothing that a user stopped, and status says what happened", async () => {
