@@ -4,6 +4,8 @@ import { Database } from "bun:sqlite";
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { AppError } from "../../src/base/errors.ts";
+import { nodeByName } from "../../src/cli/admin/lookup.ts";
 import { runAdmin } from "../support/admin.ts";
 import { makeRemoteAgent } from "../support/remote-agent.ts";
 
@@ -23,6 +25,18 @@ test("a node that was revoked is not called unknown", async () => {
     expect(err).toMatch(/gone was revoked at 2\S+Z\nTo restore it: `agent admin node restore acme gone`\./);
   }
   expect((await agent("admin node show acme never")).err).toContain("There is no node named never");
+});
+
+test("if the revoked nodes cannot be read, the failure is reported, not that the node is unknown", async () => {
+  let requests = 0;
+  const lost = new AppError("control_plane_unreachable", "The connection was lost");
+  const all = async () => {
+    requests += 1;
+    if (requests === 2) throw lost;
+    return [];
+  };
+  const call = () => Promise.reject(lost);
+  expect(await nodeByName({ all, call }, "acme", "gone").catch((error: unknown) => error)).toBe(lost);
 });
 
 test("the revocation of the only lighthouse says how to make another one", async () => {

@@ -30,7 +30,7 @@ export async function nodeByName(api: Api, slug: string, name: string): Promise<
   const node = found.find((each) => each.name === name);
   if (node !== undefined) return node;
   await refuseHost(api, slug, name);
-  const revoked = await revokedNodeByName(api, slug, name).catch(() => undefined);
+  const revoked = await lastRevoked(api, slug, name);
   if (revoked === undefined) throw noNode(slug, name, "");
   const line = `${admin} node restore ${quoteWord(slug)} ${quoteWord(name)}`;
   throw new AppError("not_found", `${name} was revoked at ${revoked.revoked_at ?? "an unknown time"}`, {
@@ -52,13 +52,18 @@ async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
     });
 }
 
-/** The revoked node of this name; of several, the one that was revoked last. */
+/** The revoked node of this name; of several, the one that was revoked last. Throws not_found. */
 export async function revokedNodeByName(api: Api, slug: string, name: string): Promise<Node> {
+  const revoked = await lastRevoked(api, slug, name);
+  if (revoked !== undefined) return revoked;
+  throw noNode(slug, name, "revoked ");
+}
+
+async function lastRevoked(api: Api, slug: string, name: string): Promise<Node | undefined> {
   const query = { ...searchFor(name), revoked: "true" } as const;
   const found = (await api.all(nodesApi.list, { slug }, query)).filter((each) => each.name === name);
   const [last] = found.sort((a, b) => (b.revoked_at ?? "").localeCompare(a.revoked_at ?? "") || b.id - a.id);
-  if (last !== undefined) return last;
-  throw noNode(slug, name, "revoked ");
+  return last;
 }
 
 function noNode(slug: string, name: string, kind: "" | "revoked "): AppError {
@@ -97,7 +102,7 @@ export async function memberByEmail(
   const member = found.find((each) => each.email === wanted);
   if (member !== undefined) return member;
   throw new AppError("not_found", `${email} is not a member of ${slug}`, {
-    hint: `To add a member: \`${admin} member create ${slug} EMAIL --role ROLE\`.`,
+    hint: `To add a member: \`${admin} member create ${quoteWord(slug)} EMAIL --role ROLE\`.`,
   });
 }
 
@@ -122,12 +127,12 @@ export async function memberEmails(api: Api, slug: string): Promise<Map<number, 
   return new Map(members.flatMap(({ user_id: id, email }) => (id == null ? [] : [[id, email]])));
 }
 
-/** A side of a rule: the group of a provider by the name that the policy has for it, or by its own. */
+/** A side of a rule: a group of a provider by the name that the policy has for it (`group`), or by the provider's (`idp`). */
 export type ProviderSide = { group: string } | { idp: string };
 
 /**
- * `name`: `Engineering` or `PROVIDER/Engineering`. A group that the policy names already is sent by its own name, which earlier
- * control planes take too.
+ * `name`: `Engineering` or `PROVIDER/Engineering`. A group that the policy names already is sent as `group`, which earlier control
+ * planes take too.
  */
 export async function providerSide(api: Api, slug: string, name: string): Promise<ProviderSide> {
   const named = await api.call(rulesApi.providerGroups, { slug });
@@ -186,6 +191,7 @@ export async function checked<S extends v.GenericSchema>(
   const { parse } = await import("../../server/http/parse-input.ts");
   const known = await schema;
   parse(known, request);
+  // It throws nothing after `parse`, and tells the compiler the type.
   v.assert(known, request);
   return request;
 }
