@@ -25,7 +25,7 @@ export type Evidence = {
   members: readonly (Member & { isRouter: boolean })[];
   /** Why the reports of a node are not complete: a part of a sentence. Undefined: they are. */
   whyIncomplete(nodeId: number): string | undefined;
-  /** A rule is judged only if it existed, and its targets were observed, since this time, ms. */
+  /** A rule is judged only if it existed, and one of its targets was observed, since this time, ms. */
   begin: number;
   /** Since when the rule permits what it does, ms. */
   madeAt(ruleId: number): number;
@@ -39,21 +39,29 @@ const keepMark = /^keep:\s*(.+)/i;
 
 /** Decides what becomes of each rule. To be run by `inSlices`: at each `yield` other requests may run. */
 export function* narrowRules(rules: readonly Rule[], evidence: Evidence): Generator<unknown, RuleChange[]> {
-  // By identity, the id of the first rule that has it, or that it was made from: a policy file must not have a rule twice.
-  const known = new Map(rules.toReversed().map((rule) => [identityOf(rule), rule.id]));
+  // By identity, the id of the rule that has it, or that it was made from: a policy file must not have a rule twice. Of equal rules
+  // the first one counts, or the first that is marked.
+  const isMarked = ({ description }: Rule) => keepMark.test(description);
+  const byPriority = [...rules.filter(isMarked), ...rules].toReversed();
+  const known = new Map(byPriority.map((rule) => [identityOf(rule), rule.id]));
   const doubtAbout = makeDoubts(evidence);
   const changes: RuleChange[] = [];
   for (const rule of rules) {
     yield;
-    const firstId = known.get(identityOf(rule));
+    const knownId = known.get(identityOf(rule));
     const change =
-      firstId === rule.id
+      knownId === rule.id
         ? narrowRule(rule, evidence, doubtAbout)
-        : removed(rule, `it is rule ${firstId} again`);
-    const { what, into } = change;
-    const newRules = what === "kept" ? into : into.filter((each) => !known.has(identityOf(each)));
-    for (const each of newRules) known.set(identityOf(each), rule.id);
-    changes.push({ ...change, into: newRules });
+        : removed(rule, `it is rule ${knownId} again`);
+    if (change.what !== "narrowed") {
+      changes.push(change);
+      continue;
+    }
+    const into = change.into.filter((each) => !known.has(identityOf(each)));
+    for (const each of into) known.set(identityOf(each), rule.id);
+    changes.push(
+      into.length === 0 ? removed(rule, "other rules permit all that used it") : { ...change, into },
+    );
   }
   return changes;
 }
@@ -90,6 +98,7 @@ function doubtOf(
   });
   if (first !== undefined)
     return more.length === 0 ? first : `${first}, and ${countOf(more.length, "more node")}`;
+  // The reports of each are complete since the node was registered. One at least must have been there all the time.
   const completeSince = Math.min(...targets.map(({ id }) => seenSince(id)));
   return completeSince > begin
     ? `its nodes report flows only since ${formatTime(completeSince)}, a shorter time than was asked about`

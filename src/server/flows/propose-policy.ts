@@ -7,6 +7,7 @@ import { AppError } from "../../base/errors.ts";
 import { countOf, formatTime } from "../../base/quantities.ts";
 import { oneLine } from "../../base/unprintable.ts";
 import { inSlices } from "../http/heavy-work.ts";
+import { identityOf } from "../policy/node-classes.ts";
 import { accessOf, intersect, isNothing } from "../policy/packets.ts";
 import { runTests, type PolicyTest } from "../policy/policy-tests.ts";
 import { makeReach } from "../policy/reach.ts";
@@ -132,9 +133,13 @@ async function keepTests(changes: RuleChange[], { tests, rules, nodes: members }
   if (broken.length === 0) return;
   const isAbout = ({ protocol, ports }: Rule, test: PolicyTest) =>
     !isNothing(intersect(accessOf(protocol, ports), accessOf(test.protocol, test.ports)));
+  // A rule that is there twice comes back once.
+  const present = new Set(changes.flatMap(({ into }) => into.map(identityOf)));
   for (const [index, { rule, what }] of changes.entries())
-    if (what !== "kept" && broken.some((test) => isAbout(rule, test)))
+    if (what !== "kept" && !present.has(identityOf(rule)) && broken.some((test) => isAbout(rule, test))) {
       changes[index] = { rule, what: "kept", reason: "a test of the policy needs it", into: [rule] };
+      present.add(identityOf(rule));
+    }
 }
 
 /** Throws internal if any node gains access. */

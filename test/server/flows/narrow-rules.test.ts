@@ -239,4 +239,24 @@ test("a rule for all becomes rules for the groups and ports that used it, with f
   const many = Array.from({ length: 40 }, (_, at) => flow(1, 3, "tcp", 1000 + at * at));
   expect(shown(many)).toHaveLength(5);
   expect(propose([flow(1, 3, "other", 0)])).toMatchObject([{ what: "kept" }]);
+  // Of equal rules, a marked one stays.
+  const marked = { ...all, id: 8, description: "keep: yearly audit" };
+  expect(propose([], [all, marked, { ...marked, id: 9 }])).toMatchObject([
+    { what: "removed", reason: "it is rule 8 again" },
+    { what: "kept", into: [marked] },
+    { what: "removed", reason: "it is rule 8 again" },
+  ]);
+  // What is left of a rule may be a rule already.
+  const part: Rule = {
+    ...all,
+    id: 8,
+    protocol: "tcp",
+    ports: "22",
+    peer: { group: "web" },
+    target: { group: "db" },
+  };
+  expect(propose([flow(1, 3, "tcp", 22)], [all, part])).toMatchObject([
+    { what: "removed", reason: "other rules permit all that used it", into: [] },
+    { what: "kept", into: [part] },
+  ]);
 });

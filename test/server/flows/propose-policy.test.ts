@@ -152,10 +152,13 @@ test("a rule that an applied policy made again is as old as that, whatever edits
 
 test("a test of the policy keeps the rule that it needs", async () => {
   const { wide, unused } = await scene();
+  const twin = await rule({ protocol: "tcp", ports: "9100", peer: { any: true }, target: { group: "db" } });
   const policy = "tests:\n  - accept: { from: any, to: 'group:db', protocol: tcp, port: 9100 }\n";
   expect((await call("POST", "policy/apply/", { policy })).status).toBe(200);
   const made = await propose();
   expect(of(made, unused)).toMatchObject({ what: "kept", reason: "a test of the policy needs it" });
+  expect(of(made, twin)).toMatchObject({ what: "removed", reason: `it is rule ${unused} again` });
+  expect((await call("POST", "policy/plan/", { policy: made.policy, prune: true })).status).toBe(200);
   expect(of(made, wide)).toMatchObject({ what: "kept" });
   const tested = await call("POST", "policy/test/", { policy: made.policy, prune: true });
   expect(tested.json).toMatchObject({ failing: [] });
