@@ -31,10 +31,13 @@ export function flowTimes(config: YamlMap): FlowTimes {
 }
 
 /**
- * When all engines with these timeouts have forgotten a flow, ms after its last packet. An engine removes expired flows at
- * ticks as long as its shortest timeout, and may be two ticks late.
+ * When all engines have forgotten a flow, ms after its last packet. An engine removes expired flows at ticks as long as its shortest
+ * timeout, and may be two ticks late. `times`: of an organization and of its nodes, whose overrides the engines merge, so an engine
+ * may have each kind of timeout from another one. Its shortest timeout is at most the shortest of the longest ones of each kind.
  */
 export function longestFlowMs(times: readonly FlowTimes[]): number {
-  const tick = Math.max(...times.map(({ udp }) => udp));
-  return Math.max(...times.flatMap((each) => Object.values(each))) + 2 * tick;
+  const longest = (["tcp", "udp", "other"] as const).map((kind) =>
+    Math.max(...times.map((each) => each[kind])),
+  );
+  return Math.max(...longest) + 2 * Math.min(...longest);
 }
