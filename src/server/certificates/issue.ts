@@ -85,8 +85,11 @@ export async function issueOverlay(
     authorities.overlay(tx, org.id),
     giveSecondAddress(tx, org, before),
   ]);
-  if (offline.length > 0 && offline.every((row) => fitsPem(org, before, row.pem)))
+  if (offline.length > 0 && offline.every((row) => fitsPem(org, before, row.pem))) {
+    // node.crt may have become due.
+    await setRenewal(tx, before.id);
     return offline.at(-1)?.fingerprint ?? "";
+  }
   // Only now: a node that keeps its certificates needs no new one.
   if (refusal !== undefined) throw refusal;
   const privileged = demandedIn(seals)?.groups ?? [];

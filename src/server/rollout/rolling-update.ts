@@ -50,9 +50,9 @@ async function advance(services: Store, update: Update): Promise<void> {
   const now = system.now();
   const { id: orgId, movingNode: current } = update;
   if (current !== null && isUpdating(await findNode(db, orgId, current), now)) return;
-  const next = await nextNode(db, orgId, now - onlineMs);
+  const next = await nextNode(db, orgId, now - onlineMs, now);
   // While only offline nodes are left, the update stays open.
-  const isOpen = next !== undefined || (await nextNode(db, orgId, 0)) !== undefined;
+  const isOpen = next !== undefined || (await nextNode(db, orgId, 0, now)) !== undefined;
   const mustSettle = current !== null && next?.isLighthouse === true;
   if (mustSettle && !(await hasSettled(db, update, now))) return;
   // Only offline nodes are left, and that is noted already.
@@ -99,20 +99,25 @@ export const lacksSecondAddress = (node: string): string =>
   `(${node}.ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates m
     WHERE m.node_id = ${node}.id AND m.kind = 'overlay' AND m.state = 'current' AND m.version = 2))`;
 
-/** The first node without an IPv6 address in force that has checked in or registered after `since`; 0: any node. */
+/** SQL condition: the node has its IPv6 address, and its certificate of an offline CA stays until signers issue one with it. */
+const waitsForSigners = `(ip6 IS NOT NULL AND EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
+    WHERE c.node_id = nodes.id AND c.kind = 'overlay' AND c.state = 'current' AND a.offline = 1 AND c.not_after > $3))`;
+
+/** The first node without an IPv6 address in force that has checked in or registered after `since`, ms; 0: any node. */
 async function nextNode(
   reader: Reader,
   orgId: number,
   since: number,
+  now: number,
 ): Promise<{ id: number; isLighthouse: boolean } | undefined> {
   return queryOne(
     reader,
     nodePick,
     `SELECT ${nodePick.select()} FROM nodes LEFT JOIN sightings ON node_id = id
      WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ($2 = 0 OR last_checkin_at > $2 OR registered_at > $2)
-       AND ${lacksSecondAddress("nodes")}
+       AND ${lacksSecondAddress("nodes")} AND NOT ${waitsForSigners}
      ORDER BY is_lighthouse, is_relay, id LIMIT 1`,
-    [orgId, since],
+    [orgId, since, now],
   );
 }
 

@@ -4,7 +4,9 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { decodeBundle, encodePem } from "../../../src/pki/bundle.ts";
+import { readHostPublicKey } from "../../../src/pki/keys.ts";
+import { makeCa, signCertificate } from "../../../src/pki/nebula.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
@@ -251,6 +253,45 @@ describe("an IPv6 network", () => {
     server.clock.ms += 10_000;
     await advance();
     expect(await certificates(hub)).toHaveLength(2);
+  });
+
+  test("passes over a node whose certificate of an offline CA stays, and renews its node.crt", async () => {
+    const signed = await modern("signed");
+    const other = await modern("other");
+    const now = Math.floor(server.clock.ms / 1000);
+    const ca = makeCa({ version: 1, name: "offline", notBefore: now - 600, notAfter: now + 900_000 });
+    const body = { certificate: encodePem(ca.certificate) };
+    const post = (path: string, more: object) =>
+      server.send("POST", `/api/org/acme/seals/${path}/`, { token: owner, body: more });
+    expect((await post("ca", body)).status).toBe(201);
+    const template = {
+      version: 1,
+      name: "signed",
+      networks: [`${signed.ip}/24`],
+      unsafeNetworks: [],
+      groups: [],
+      notBefore: now - 300,
+      notAfter: now + 800_000,
+      publicKey: readHostPublicKey(signed.keys.host_public_key),
+    } as const;
+    const certificates1 = encodePem(signCertificate(template, ca));
+    expect((await post("certificates", { certificates: certificates1 })).status).toBe(201);
+    await patch({ network6: "fd77::/64" });
+    await patch({ certificate_version: "both" });
+    const { services } = server.app;
+    const advance = () => advanceRollingUpdates({ ...services, authorities: openAuthorities(services) });
+    for (let turns = 0; turns < 3; turns++) {
+      await confirm(signed);
+      await confirm(other);
+      await services.reports.stop();
+      await advance();
+    }
+    expect(await certificates(signed)).toEqual(["1 10.77.0.1/24"]);
+    expect(await certificates(other)).toEqual(["1 10.77.0.2/24", "2 10.77.0.2/24 fd77::2/64"]);
+    await signed.checkin();
+    const { X509Certificate } = await import("node:crypto");
+    const crt = new X509Certificate(downloadOf(await signed.download()).files["node.crt"] ?? "");
+    expect(crt.subjectAltName).toContain("IP Address:FD77:0:0:0:0:0:0:1");
   });
 
   test("is in node.crt too", async () => {
