@@ -44,7 +44,8 @@ export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: 
   const archivedBytes = (cut?.archived_bytes ?? 0) + bytes;
   await db.write(async (tx) => {
     await cutOff(tx, chain, archive, archivedBytes, system.now());
-    // What is left in the database must be enough to tell who reaches whom.
+    // What is left in the database must be enough to tell who reaches whom. The first archive may take the first rows of an
+    // organization, which has no such note if it is younger than the notes.
     if (chain.id !== null && (cut === undefined || events.some(isBeginning))) await beginAgain(tx, chain.id);
   });
   removeLeftovers(join(dataDirectory, archiveName), archive);
@@ -56,7 +57,7 @@ export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: 
   return hasMore;
 }
 
-/** Whether the event has the note from which on every row is known (history/past-rows.ts). */
+/** Whether the event has the note `[time, "*", 0, null]`, from which on every row is known (history/past-rows.ts). */
 const isBeginning = ({ type, after }: EventRow) =>
   type === "policy.recorded" && after?.includes('"*",0,null]') === true;
 

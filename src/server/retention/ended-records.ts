@@ -1,5 +1,5 @@
 // Deletes rows that nothing needs any more, in batches of one short transaction each. What a restore of a backup must
-// still know to be revoked is kept: deleted webhooks, and service tokens without an end.
+// still know to be revoked is kept: deleted webhooks, and service tokens.
 
 import { flowsKeptMs } from "../../api/flows.ts";
 import type { ServerOptions } from "../options.ts";
@@ -23,7 +23,7 @@ const alarmsMs = 90 * day;
 const certificatesMs = day;
 const batchSize = 500;
 
-/** `keptMs`: how long ended tokens and rollouts are kept. `isEnding`: whether the server stops, asked before each batch. */
+/** `keptMs`: how long expired registration tokens, replaced tokens of nodes and ended rollouts are kept. `isEnding`: whether the server stops, asked before each batch. */
 export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => boolean): Promise<void> {
   const { db } = deps;
   const now = deps.system.now();

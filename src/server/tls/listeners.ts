@@ -205,7 +205,7 @@ function handlersOf(
 }
 
 type Server = Bun.Server<ForwarderConnection>;
-const noWebSockets: Forwarder["websocket"] = { message: ({ close }) => close() };
+const noWebSockets: Forwarder["websocket"] = { message: (socket) => socket.close() };
 
 /** HTTP/1.0 needs no Host header, and load balancers check in that way. Without it, the URL is a path alone. */
 function isHealthCheck({ url, headers }: Request): boolean {

@@ -74,7 +74,8 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   /** Undefined for a visitor, and until the tables are up to date. */
   let watch: Awaited<ReturnType<typeof watchNotices>> | undefined;
   const commit = async (batch: readonly Work[]) => {
-    // All works of a batch concern the same (write-queue.ts).
+    // All works of a batch concern the same (write-queue.ts). A server of 0.1.0 reads notices in the order of their ids, so writes
+    // commit one at a time while one is connected.
     const concerns = formerServers.isConnected() ? "everything" : (batch[0]?.concerns ?? "rows");
     const committed = await retrying(() =>
       noting(
