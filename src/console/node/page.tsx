@@ -7,7 +7,7 @@ import type { Path } from "../../api/paths/paths.ts";
 import type { Node } from "../../protocol/node.ts";
 import { onSeen } from "../contact/live.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
-import { isOverdue, stateOf, type StateName } from "../nodes/states.ts";
+import type { StateName } from "../nodes/states.ts";
 import { useCut } from "../needs/use-needs.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, useShownName } from "../frame/router.ts";
@@ -24,6 +24,7 @@ import { Paths, isBroken } from "./paths.tsx";
 import { parts, usePart } from "../ui/lazy-parts.ts";
 import { useNeighbours } from "./neighbours.ts";
 import { usePeers, WhyOf } from "./why.tsx";
+import { stateOnPage } from "./why-words.ts";
 
 /** After a check-in, paths are read again so much later: the control plane writes reported ones within a second. */
 const pathsDelayMs = 1200;
@@ -65,11 +66,8 @@ const pillKinds: Readonly<Partial<Record<StateName, "good" | "warn" | "bad">>> =
 
 /** The state of a node, beside its name. */
 export function StatePill({ node, peers }: { node: Node; peers: readonly Path[] | undefined }) {
-  const [state, word] = stateOf({
-    ...node,
+  const [state, word] = stateOnPage(node, {
     cut: useCut(currentSlug.value ?? ""),
-    isLate: node.not_applied_since != null,
-    isOverdue: isOverdue(node),
     broken: peers?.filter(isBroken).length,
   });
   return (

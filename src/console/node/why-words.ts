@@ -3,9 +3,20 @@
 import type { Alarm } from "../../api/webhooks/alarms.ts";
 import type { Node } from "../../protocol/node.ts";
 import { spaced } from "../access/class-words.ts";
-import { configurationOf } from "../nodes/states.ts";
+import { configurationOf, isOverdue, stateOf } from "../nodes/states.ts";
 
 const doctor = "sudo agent doctor";
+
+/** What a node's page knows beside the node, see stateOf. */
+type Beside = Pick<Parameters<typeof stateOf>[0], "broken" | "cut">;
+
+/** The state of a node on its page. */
+export const stateOnPage = (node: Node, beside: Beside = {}) =>
+  stateOf({ ...node, ...beside, isLate: node.not_applied_since != null, isOverdue: isOverdue(node) });
+
+/** How a problem is drawn: red only if the state is red, as in the list of nodes. */
+export const whyKind = (node: Node, beside?: Beside) =>
+  stateOnPage(node, beside)[0] === "attention" ? "bad" : "info";
 
 /**
  * Since when two nodes, by their names, do not reach each other (RFC 3339), by the open alarm that says so. Reports of paths do

@@ -13,7 +13,6 @@ import { ApiError, call } from "../contact/api.ts";
 import { me, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { behindWords, isImportDue, isOverdue, updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
-import { isRed } from "../needs/need-kinds.ts";
 import { useCut } from "../needs/use-needs.ts";
 import { useList, useResource } from "../contact/resource.ts";
 import { ago } from "../words/ago.ts";
@@ -23,7 +22,7 @@ import { Why } from "../ui/page.tsx";
 import { CopyCommand, When } from "../ui/parts.tsx";
 import { isBroken, whyPath } from "./paths.tsx";
 import { Revocation } from "./revocation.tsx";
-import { outageStart, whyWords } from "./why-words.ts";
+import { outageStart, whyKind, whyWords } from "./why-words.ts";
 
 /** `isShort`: beside the list. */
 type Props = { node: Node; peers: readonly Path[] | undefined; isShort?: boolean };
@@ -39,6 +38,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   if (kind === "cloned")
     return (
       <Problem
+        node={node}
         title="Two machines use its keys"
         lines={[separateCopy]}
         text="Tunnels alternate between them. On the copy alone, with a new join key, this makes it a node of its own:"
@@ -47,6 +47,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   if (kind !== undefined)
     return (
       <Problem
+        node={node}
         title={findingWords[kind].replace(/^its? /, (word) => `I${word.slice(1)}`)}
         text="So it reported at its last check-in. On the machine, this says what to do:"
         lines={["sudo agent doctor"]}
@@ -58,6 +59,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
     const { words } = behindWords(node, { isSent: true, now: now.value });
     return (
       <Problem
+        node={node}
         title="It has not applied the newest configuration"
         text={`${words} On the machine, this applies it, or says why not:`}
         lines={["sudo agent sync-config"]}
@@ -74,6 +76,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   if (isOverdue(node))
     return (
       <Problem
+        node={node}
         title="Its certificate should have been renewed"
         text="A node renews when it checks in. On the machine, this asks at once:"
         lines={["sudo agent checkin"]}
@@ -82,6 +85,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   const holes = vulnerabilitiesOf(node);
   return holes === "" ? null : (
     <Problem
+      node={node}
       title="Its engine has known vulnerabilities"
       text={`${holes}. On the machine, this updates it:`}
       lines={[updateEngine]}
@@ -90,10 +94,17 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
 }
 
 /** `lines`: commands to copy. */
-type ProblemProps = { title: string; text: string; lines: readonly string[]; actions?: ComponentChildren };
+type ProblemProps = {
+  node: Node;
+  title: string;
+  text: string;
+  lines: readonly string[];
+  actions?: ComponentChildren;
+};
 
-const Problem = ({ title, text, lines, actions }: ProblemProps) => (
+const Problem = ({ node, title, text, lines, actions }: ProblemProps) => (
   <Why
+    kind={whyKind(node)}
     title={<bdi>{title}</bdi>}
     actions={
       <>
@@ -197,7 +208,7 @@ function HubAway({ node }: { node: Node }) {
   const what = node.is_lighthouse ? "Nodes find each other by this lighthouse." : "It relays for others.";
   return (
     <Why
-      kind={isRed(node.is_lighthouse ? "lighthouse" : "relay", cut) ? "bad" : "info"}
+      kind={whyKind(node, { cut })}
       title={
         <>
           {node.is_lighthouse ? "This lighthouse" : "This relay"} is away

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { countShown, filtered, shows } from "../../../src/console/nodes/filter.ts";
 import { lengthOf } from "../../../src/console/node/path-shapes.ts";
-import { whyWords } from "../../../src/console/node/why-words.ts";
+import { whyKind, whyWords } from "../../../src/console/node/why-words.ts";
 import { listedOf } from "../../../src/console/nodes/listed-nodes.ts";
 import { isOverdue, stateOf } from "../../../src/console/nodes/states.ts";
 import type { Node } from "../../../src/protocol/node.ts";
@@ -112,4 +112,21 @@ test("a chip counts what its filter shows; a node with two faults needs somebody
   expect(["", "needs", "relayed", "away", "broken"].map(count)).toEqual([4, 2, 1, 2, 1]);
   const asked = { show: "needs", group: "", owner: "", words: [] };
   expect(filtered(all, asked, 0, paths).map(({ id }) => id)).toEqual([2, 3]);
+});
+
+test("a problem is red on the page of a node only if it is red in the list of nodes", () => {
+  const sound = { ...node, certificate: null };
+  const late = { ...sound, not_applied_since: "2026-11-19T23:40:00Z" };
+  const certificate = {
+    fingerprint: "f",
+    version: 2,
+    not_before: "2026-01-01T00:00:00Z",
+    not_after: "2026-02-01T00:00:00Z",
+  } as const;
+  const limited = [late, { ...node, certificate }, { ...sound, overlay_version: "1.9.6" }];
+  expect(limited.map((each) => whyKind(each))).toEqual(["info", "info", "info"]);
+  expect(whyKind({ ...late, finding: "cloned" })).toBe("bad");
+  const relay = { ...sound, online: false, is_relay: true };
+  expect([0, 1, undefined].map((cut) => whyKind(relay, { cut }))).toEqual(["info", "bad", "bad"]);
+  expect(whyKind({ ...relay, is_lighthouse: true }, { cut: 0 })).toBe("bad");
 });
