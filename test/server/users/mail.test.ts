@@ -145,6 +145,25 @@ describe.skipIf(noExim !== undefined)("with an SMTP server", () => {
     expect((await confirm(secret)).status).toBe(404);
   });
 
+  test("a link sets no second password, even if it is used between the reads of another request", async () => {
+    await server.person("may@example.org");
+    await ask("may@example.org");
+    const secret = linkIn(await messageTo("may@example.org"), "reset");
+    const { get } = server.db;
+    let first: number | undefined;
+    const between: typeof get = async (sql, params) => {
+      if (sql.includes(" FROM users ")) {
+        Object.assign(server.db, { get });
+        first = (await confirm(secret)).status;
+      }
+      return get(sql, params);
+    };
+    Object.assign(server.db, { get: between });
+    const second = await confirm(secret, "another password");
+    expect([first, second.status]).toEqual([204, 404]);
+    expect((await signInTo(server, "may@example.org", "the new password")).status).toBe(200);
+  });
+
   test("a link ends after an hour, and with a newer one", async () => {
     await server.person("ada@example.org");
     await ask("ada@example.org");

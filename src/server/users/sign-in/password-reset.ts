@@ -74,9 +74,9 @@ export async function resetPassword(
   if (user === undefined) throw expired();
   const turn = { user: `user ${userId}`, source: networkOf(address), isKnown: false };
   const actor = { kind: "person", id: userId, ip: address } as const;
-  // The new password also deletes the link, so a request that is refused because too many wait may be repeated. Of two requests with
-  // the link, one succeeds: for the other, the password has changed.
-  const proven = { passwordHash: user.passwordHash, turn };
+  // The link is deleted with the new password, so a request that is refused because too many wait may be repeated. Of two requests
+  // with the link, one deletes it.
+  const proven = { passwordHash: user.passwordHash, turn, resetHash: secretHash };
   await setPassword(services, userId, password, actor, proven).catch((error: unknown) => {
     throw error instanceof AppError && error.code === "invalid_credentials" ? expired() : error;
   });
