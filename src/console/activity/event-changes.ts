@@ -29,8 +29,8 @@ function recordChanges(
     const was = Object.hasOwn(before, key) ? before[key] : undefined;
     const is = Object.hasOwn(after, key) ? after[key] : undefined;
     const field = `${path}${wordsOf(key)}`;
-    // Leaves out counts of zero in the event of a policy.
-    if (path === "counts " && was === undefined && is === 0) return [];
+    // Leaves out what a new thing has not set, and counts of zero in the event of a policy.
+    if (was === undefined && (is === null || (path === "counts " && is === 0))) return [];
     if (depth > 0 && isRecordOrAbsent(was) && isRecordOrAbsent(is))
       return recordChanges(was ?? {}, is ?? {}, `${field} `, depth - 1);
     const [removed, added] = [textsOf(was), textsOf(is)];

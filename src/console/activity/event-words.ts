@@ -8,7 +8,7 @@ import { isObject } from "../../base/is-object.ts";
 import type { Names } from "./actor.ts";
 import { eventKinds, eventNouns, type Event as AuditEvent } from "../../api/events.ts";
 import { columnOf, itemText, wordOf, type Settings } from "../../protocol/settings.ts";
-import { ruleChangeOf } from "./rule-change.ts";
+import { ruleChangeOf, unlistedIn } from "./rule-change.ts";
 
 /** `words`: of groups of providers. `settings`: whose changes an event of a type holds. */
 export type Known = {
@@ -101,20 +101,20 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
   // Without what a revoked node had: its name would look like one that was removed.
   const was = readable(type, type === "node.revoked" ? null : before, known);
   const is = readable(type, after, known);
+  // A name that did not change is in the sentence already.
   if (was?.["name"] === undefined || is?.["name"] === undefined) {
     delete was?.["name"];
     delete is?.["name"];
   }
-  const changes = changesOf({ before: was, after: is }).filter(
-    ({ removed, added }) => removed.length > 0 || added.join() !== "none",
-  );
+  const changes = changesOf({ before: was, after: is });
   // Only the policy's version: configurations of nodes have versions, too.
   const fields: Readonly<Record<string, string>> = {
     tests: "tests in all",
     ...(type.startsWith("policy.") && { version: "policy version" }),
   };
   const renamed = changes.map((change) => ({ ...change, field: fields[change.field] ?? change.field }));
-  return [...(rules === undefined ? [] : [ofRules]), ...renamed];
+  const unlisted = unlistedIn(after).map((words) => ({ field: "and more", removed: [], added: [words] }));
+  return [...(rules === undefined ? [] : [ofRules]), ...unlisted, ...renamed];
 }
 
 function readable(
@@ -149,8 +149,8 @@ function readable(
 function nodeWords(node: unknown): unknown {
   if (!isObject(node)) return node;
   const { id, name, ...more } = node;
-  const changes = changesOf({ before: null, after: more }).flatMap(({ field, added }) =>
-    added.length === 0 || added[0] === "none" ? [] : [`${field} ${added.join(", ")}`],
+  const changes = changesOf({ before: null, after: more }).map(
+    ({ field, added }) => `${field} ${added.join(", ")}`,
   );
   return [typeof name === "string" ? name : `node ${String(id)}`, ...changes].join(": ");
 }

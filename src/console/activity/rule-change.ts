@@ -28,8 +28,8 @@ const otherLists = [
  *
  * `after` of `policy.applied` and `policy.reverted`, whose lists have at most 500 items:
  *
- *   { counts: { rules_created: 1, rules_deleted: 0, nodes: 0 }, rules_created: [rule], rules_deleted: [],
- *     rules_described: [{ …rule, before: "its former description" }], groups_created: ["web"], tests: 3, … }
+ *   { counts: { rules_created: 1, rules_deleted: 0, rules_described: 1, nodes: 0 }, rules_created: [rule],
+ *     rules_deleted: [], rules_described: [{ …rule, before: "its former description" }], groups_created: ["web"], tests: 3, … }
  */
 export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRule): RuleChange | undefined {
   if (type.startsWith("rule.")) {
@@ -46,15 +46,19 @@ export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRu
     ...rulesIn(described.map((rule) => ({ ...rule, description: rule["before"] }))),
   ];
   if (added.length + removed.length === 0) return undefined;
-  const counts = isObject(after?.["counts"]) ? after["counts"] : {};
-  const isCut =
-    Number(counts["rules_created"]) > created.length || Number(counts["rules_deleted"]) > deleted.length;
   const others = [
     ...otherLists.flatMap(([key, word]) => (listOf(after?.[key]).length > 0 ? [word] : [])),
     ...(after?.["tests"] === undefined ? [] : ["tests"]),
-    ...(isCut ? ["rules beyond the first 500, which the event does not list"] : []),
+    ...unlistedIn(after),
   ];
   return { added, removed, others: [...new Set(others)] };
+}
+
+/** Words for what the lists of an event lack; none if they are whole. Events before `counts` had descriptions do not tell. */
+export function unlistedIn(after: AuditEvent["after"]): readonly string[] {
+  const counts = isObject(after?.["counts"]) ? after["counts"] : {};
+  const isCut = Object.entries(counts).some(([key, count]) => Number(count) > listOf(after?.[key]).length);
+  return isCut ? ["items beyond the first 500, which the event does not list"] : [];
 }
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);

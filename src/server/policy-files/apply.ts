@@ -182,7 +182,12 @@ export function audited(
   const created = inverse.rules.delete;
   const cut = <T>(list: readonly T[]) => list.slice(0, maxAudited);
   return {
-    counts: { rules_created: rules.create.length, rules_deleted: rules.delete.length, nodes: nodes.length },
+    counts: {
+      rules_created: rules.create.length,
+      rules_deleted: rules.delete.length,
+      rules_described: rules.describe.length,
+      nodes: nodes.length,
+    },
     rule_ids: [...new Set([...created, ...rules.delete, ...rules.describe].map(({ id }) => id))],
     rules_created: cut(created),
     rules_deleted: cut(rules.delete),

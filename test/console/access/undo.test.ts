@@ -91,7 +91,11 @@ test("an event says which rules came and went, and what cannot be taken back wit
   expect(found?.others).toEqual([
     "groups",
     "tests",
-    "rules beyond the first 500, which the event does not list",
+    "items beyond the first 500, which the event does not list",
+  ]);
+  const described = { ...applied, counts: { rules_described: 501 }, groups_created: [], tests: undefined };
+  expect(event("policy.applied", described)?.others).toEqual([
+    "items beyond the first 500, which the event does not list",
   ]);
   expect(event("policy.applied", { counts: {}, rules_created: [], tests: 3 })).toBeUndefined();
   expect(event("node.updated", stored)).toBeUndefined();

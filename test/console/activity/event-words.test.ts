@@ -124,6 +124,9 @@ test("what changed has names instead of numbers, and the words of the pages", ()
   expect(changes("organization.updated", "organization/acme", { after: { node_approval: "all" } })).toEqual([
     { field: "node approval", removed: [], added: ["all"] },
   ]);
+  expect(changes("name.created", "name/a", { after: { group: "none", node: null } })).toEqual([
+    { field: "group", removed: [], added: ["none"] },
+  ]);
   // What the sentence says already, and hashes, are left to the raw event.
   expect(changes("certificate.issued", "node/3", { after: { fingerprint: "ab" } })).toEqual([]);
   expect(changes("node.revoked", "node/3", { before: { name: "db-1" }, after: { reason: "lost" } })).toEqual([
@@ -161,6 +164,16 @@ test("rules are the sentences of the page Access", () => {
     { field: "rules", removed: [sentence], added: [] },
     { field: "policy version", removed: [], added: ["4"] },
   ]);
+  const unlisted = "items beyond the first 500, which the event does not list";
+  for (const counts of [
+    { rules_created: 501 },
+    { rules_deleted: 501 },
+    { rules_described: 501 },
+    { nodes: 501 },
+  ])
+    expect(told("policy.applied", "policy", { after: { counts } })).toEqual([
+      { field: "and more", removed: [], added: [unlisted] },
+    ]);
   // A rule that was changed by its number: the event has no more than the difference.
   const changed = { before: { ports: "22" }, after: { ports: "443" } };
   expect(told("rule.updated", "rule/9", changed)).toEqual([

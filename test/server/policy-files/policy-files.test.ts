@@ -53,7 +53,7 @@ describe("apply", () => {
     expect((await api("POST", "firewall_rules/test/", portless)).json).toMatchObject({ permitted });
     expect((await plan(base)).is_empty).toBe(true);
     expect((await events("policy.applied"))[0]?.after).toMatchObject({
-      counts: { rules_created: 1, rules_deleted: 0, nodes: 1 },
+      counts: { rules_created: 1, rules_deleted: 0, rules_described: 0, nodes: 1 },
     });
   });
 
