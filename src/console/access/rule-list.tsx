@@ -82,6 +82,8 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
   const marked = query.value.get("rule");
   // A row that stays the same is the same object, which Preact does not compare: there may be two hundred.
   const drawn = useRef(new Map<string, VNode>());
+  const former = drawn.current;
+  drawn.current = new Map();
   const draw = (row: Row): VNode => {
     const { rule, before, state } = row;
     const about = {
@@ -91,9 +93,7 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
       mayEdit,
     };
     const key = JSON.stringify([draft.slug, state, rule, before, about]);
-    const known = drawn.current.get(key);
-    if (known !== undefined) return known;
-    const element = <RuleRow key={rule.id} row={row} draft={draft} {...about} />;
+    const element = former.get(key) ?? <RuleRow key={rule.id} row={row} draft={draft} {...about} />;
     drawn.current.set(key, element);
     return element;
   };
