@@ -108,7 +108,7 @@ async function readExits(configRoot: string, slug: string | undefined) {
   return chooseSlugs(configRoot, slug).map((each) => {
     const organization = openOrganization(configRoot, each);
     const choice = permissionsOrNone(organization.directory).exit;
-    const state = choice === undefined ? undefined : presentExitState(organization.directory, choice.strict);
+    const state = choice === undefined ? undefined : presentExitState(organization.directory);
     return { organization, choice, state };
   });
 }

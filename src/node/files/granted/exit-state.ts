@@ -10,6 +10,7 @@ import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/
 import type { DataPlaneReport } from "../../../protocol/values.ts";
 import { tunnelDevice } from "../config/read-config.ts";
 import { readValidJson } from "../json-file.ts";
+import { permissionsOrNone } from "../permissions.ts";
 
 /**
  * used: packets for the internet take the exit. blocked: they take no way (`--strict`). beside: they take the machine's own way.
@@ -34,11 +35,12 @@ export function writeExitState(directory: string, state: ExitState): void {
 }
 
 /** The state now: without the tunnel's interface no packet takes an exit, whatever was written last. */
-export function presentExitState(directory: string, isStrict = false): ExitState | undefined {
+export function presentExitState(directory: string): ExitState | undefined {
   const written = readExitState(directory);
   if (written?.state !== "used") return written;
   const device = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
   if (device !== undefined && hasInterface(device)) return written;
+  const isStrict = permissionsOrNone(directory).exit?.strict === true;
   return { ...written, state: isStrict ? "blocked" : "beside" };
 }
 
