@@ -3,7 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { readText } from "../base/open-file.ts";
-import { programWord } from "../platform/systemd/unit-file.ts";
+import { programWord, readUnit } from "../platform/systemd/unit-file.ts";
 
 const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
 
@@ -20,20 +20,17 @@ export function readPinnedEngine(directory = "/etc/systemd/system"): string | un
   return undefined;
 }
 
-/** Whether the installed unit of the engines starts this program. The unit of /etc stands above a package's. */
+/**
+ * Whether the installed unit of the engines starts this program. The unit of /etc stands above a package's. A mask counts as no
+ * unit: after `systemctl unmask`, systemd starts the unit of the package again.
+ */
 export function isStartedByUnits(
   path: string,
   directories: readonly string[] = ["/etc/systemd/system", "/usr/lib/systemd/system"],
 ): boolean {
-  for (const directory of directories) {
-    try {
-      const text = readText(`${directory}/${brand.id}@.service`);
-      return text.includes(`\nExecStart=${programWord(path)} -config `);
-    } catch {
-      // The unit is not installed or masked: the next one counts. No unit can start a path of Windows.
-    }
-  }
-  return false;
+  const texts = directories.map((directory) => readUnit(`${directory}/${brand.id}@.service`));
+  const text = texts.find((each) => each !== undefined);
+  return text?.includes(`\nExecStart=${programWord(path)} -config `) === true;
 }
 
 /** The value of a flag in a unit's command line. Undoes the quoting of unit-file.ts. */

@@ -1,9 +1,9 @@
 // The engine that installed services name.
 
 import { expect, test } from "bun:test";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { readPinnedEngine } from "../../src/engine/pinned-engine.ts";
+import { isStartedByUnits, readPinnedEngine } from "../../src/engine/pinned-engine.ts";
 import { withEngine, type UnitPlaces } from "../../src/platform/systemd/units.ts";
 import { systemdUnits } from "../../src/platform/systemd/installation.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -31,6 +31,26 @@ test("services name another engine than the default one, in both modes, with any
       rmSync(units, { recursive: true });
     }
   }
+});
+
+test("the unit in /etc stands above the packaged one, which counts if the one in /etc is a mask", () => {
+  using directory = temporaryDirectory();
+  const [etc, lib] = [join(directory.path, "etc"), join(directory.path, "lib")];
+  const startedBy = () => ["/opt/a", "/opt/b"].map((path) => isStartedByUnits(path, [etc, lib]));
+  expect(startedBy()).toEqual([false, false]);
+  expect(isStartedByUnits("C:\\overlay.exe", [etc, lib])).toBe(false);
+  for (const [place, path] of [
+    [lib, "/opt/a"],
+    [etc, "/opt/b"],
+  ] as const) {
+    const { files } = systemdUnits([{ slug: "acme", mode: "server" }], places(path));
+    mkdirSync(place);
+    writeFileSync(join(place, "overlay-agent@.service"), files.get("overlay-agent@.service") ?? "");
+    expect(startedBy()).toEqual([path === "/opt/a", path === "/opt/b"]);
+  }
+  rmSync(join(etc, "overlay-agent@.service"));
+  symlinkSync("/dev/null", join(etc, "overlay-agent@.service"));
+  expect(startedBy()).toEqual([true, false]);
 });
 
 test("the unit's engine is exchanged only if it is one of the former ones, and nothing else changes", () => {
