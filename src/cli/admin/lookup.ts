@@ -62,8 +62,8 @@ export async function revokedNodeByName(api: Api, slug: string, name: string): P
 async function lastRevoked(api: Api, slug: string, name: string): Promise<Node | undefined> {
   const query = { ...searchFor(name), revoked: "true" } as const;
   const found = (await api.all(nodesApi.list, { slug }, query)).filter((each) => each.name === name);
-  const [last] = found.sort((a, b) => (b.revoked_at ?? "").localeCompare(a.revoked_at ?? "") || b.id - a.id);
-  return last;
+  found.sort((a, b) => (b.revoked_at ?? "").localeCompare(a.revoked_at ?? "") || b.id - a.id);
+  return found[0];
 }
 
 function noNode(slug: string, name: string, kind: "" | "revoked "): AppError {

@@ -52,7 +52,8 @@ export async function useExit(place: Place, deps: ExitDeps, signal: AbortSignal)
     await deps.system.sleep(user.pauseMs(), signal).catch(() => undefined);
   }
   user.close();
-  // The choice may have been deleted since the last round. A failure is reported by the command that deleted it.
+  // The choice may have been deleted since the last round. A failure is reported by the command that deleted it. If
+  // permissions.json is only damaged, its choice is unknown, and the block of --strict stays (staysClosed).
   if (exitUseOf(place.directory) === undefined && !staysClosed(place.directory))
     await leaveKernel(place, deps.system);
 }
@@ -112,7 +113,7 @@ class ExitUser {
     }
   }
 
-  /** After the choice was deleted. Throws if packets may still be led or blocked. */
+  /** After the choice was deleted, not if it is unknown (staysClosed). Throws if packets may still be led or blocked. */
   async #leaveOnce(): Promise<void> {
     if (this.#hasLeft || staysClosed(this.#place.directory)) return;
     const reason = await leaveKernel(this.#place, this.#deps.system);

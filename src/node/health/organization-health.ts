@@ -171,8 +171,8 @@ export class OrganizationHealth {
   };
 
   /**
-   * Notes whether this machine's clock differs. Two answers in a row count: one answer may be old, because it waited while the machine slept. `theirs`: the control plane's
-   * time, ms since 1970. `at`: now, monotonic ms.
+   * Notes whether this machine's clock differs. Two answers in a row count: one answer may be old, because it waited while the
+   * machine slept. `theirs`: the control plane's time, ms since 1970. `at`: now, monotonic ms.
    */
   #compareClocks(theirs: number, at: number): void {
     const aheadMs = this.#deps.system.now() - theirs;
@@ -235,6 +235,7 @@ export class OrganizationHealth {
     if (snapshot === undefined) return;
     const from = monotonic();
     const listed = reportsTunnels ? tunnels.all.map(({ address }) => address) : snapshot.facts.otherHubs;
+    // The named ones are probed for a while.
     if (isAll) this.named.add(listed, from);
     this.#chooseTargets();
     const probed = this.#peersIn(scope, snapshot.facts).filter(
@@ -339,7 +340,8 @@ export class OrganizationHealth {
 
   /**
    * Disregards the silence of peers that refuse ICMP: a silent peer has made another tunnel since its last answer, and the engine
-   * keeps it. The tunnel must still be on the path of its handshake: packets of the peer can move it to a path that loses ours.
+   * has kept it for so long that it works (outlivesMs). The tunnel must still be on the path of its handshake: packets of the peer
+   * can move it to a path that loses ours.
    */
   #disregardRefusing(): void {
     const now = this.#deps.monotonic();
@@ -347,9 +349,10 @@ export class OrganizationHealth {
       const tunnel = this.#inventory.tunnels.get(address);
       if (tunnel === undefined) continue;
       const { index, since, remote, relays } = tunnel;
+      // record.index is that of the tunnel in which the peer answered last.
       if (record.missed === 0 && (record.answeredAt ?? -1) >= since) this.prober.noteIndex(address, index);
       const isOther = record.index !== undefined && record.index !== index && now - since >= outlivesMs;
-      // A direct tunnel that has relays was relayed before.
+      // A tunnel that is direct now and has relays had its handshake by a relay, so it has left that path.
       const isOnItsPath = remote === undefined || relays.length === 0;
       if (isBroken(record) && isOther && isOnItsPath) this.prober.disregard(address);
     }
