@@ -79,10 +79,12 @@ export const isRed = (kind: NeedKind | AlarmKind, cut?: number): boolean =>
 
 /** Whether something does not work now: other needs can wait. `cut`: see isRed. */
 export function isUrgent(found: Known, cut?: number): boolean {
-  const isLighthouseAway = found.attention?.hubs_away.first.some(({ is_lighthouse }) => is_lighthouse);
-  const faultOf = (kind: NeedKind) => (kind === "hubs_away" && isLighthouseAway !== true ? "relay" : kind);
+  const { first = [], count = 0 } = found.attention?.hubs_away ?? {};
+  // One may be among those that the answer only counts.
+  const isLighthouseAway = count > first.length || first.some(({ is_lighthouse }) => is_lighthouse);
+  const faultOf = (kind: NeedKind) => (kind === "hubs_away" && !isLighthouseAway ? "relay" : kind);
   return Object.entries(needCounts(found)).some(
-    ([kind, count]) => count > 0 && isRed(faultOf(kind as NeedKind), cut),
+    ([kind, faults]) => faults > 0 && isRed(faultOf(kind as NeedKind), cut),
   );
 }
 

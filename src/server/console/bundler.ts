@@ -144,7 +144,7 @@ const sources = [...new Bun.Glob("**/*.{ts,tsx}").scanSync(source)]
  * are declared in no file of the console, and those of the API are in snake case.
  */
 const flags = [...new Set(sources.join("").match(/\b(?:is|has)[A-Z]\w*(?=\??:)/g))];
-/** Their names in all scripts: A to Z, A1 to Z1 and so on. No other member has such a name. */
+/** Their names in all scripts: A to Z, A1 to Z1 and so on. No object of ours has another member of such a name. */
 const shortNames = flags.map((flag, at) => [
   flag,
   String.fromCharCode(65 + (at % 26)) + (Math.floor(at / 26) || ""),

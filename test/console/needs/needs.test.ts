@@ -177,6 +177,9 @@ test("each kind of need is counted, and has rows", () => {
   expect([undefined, 1, 0].map((cut) => isUrgent(hubs, cut))).toEqual([true, true, false]);
   const bothHubs = listed({ hubs_away: { count: 2, first: [relay, lighthouse] } });
   expect(isUrgent({ ...found, ...bothHubs }, 0)).toBe(true);
+  // The lighthouse may be one that the answer only counts.
+  const someHubs = listed({ hubs_away: { count: 2, first: [relay] } });
+  expect(isUrgent({ ...found, ...someHubs }, 0)).toBe(true);
   // A node with two needs is one that needs somebody, and has a row for each.
   const { broken_paths } = (alone.broken_paths as { attention: Attention }).attention;
   const both = { ...found, ...listed({ broken_paths, cloned: { count: 1, first: [one] } }) };
