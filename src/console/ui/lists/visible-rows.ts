@@ -13,10 +13,8 @@ export function useVisible(
   count: number,
   rowHeight: number,
 ): [number, number] {
-  const [range, setRange] = useState<[number, number]>(() => [
-    0,
-    Math.ceil(innerHeight / rowHeight) + margin,
-  ]);
+  // At first without the margin, so that the page is there sooner.
+  const [range, setRange] = useState<[number, number]>(() => [0, Math.ceil(innerHeight / rowHeight)]);
   useEffect(() => {
     let drawn: [number, number] = [0, 0];
     let rest: ReturnType<typeof setTimeout> | undefined;
