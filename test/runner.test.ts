@@ -110,12 +110,32 @@ test("what runs by its sources names tests and sources that exist", () => {
     const files = filesFor(name);
     expect(files).not.toEqual([]);
     expect(files.filter((file) => !existsSync(join(import.meta.dir, file)))).toEqual([]);
-    const each = globs.flatMap((glob) => {
+    const matches = (glob: string) => [...new Glob(glob).scanSync(root)];
+    for (const glob of globs) {
       const [, before = "", choices, after = ""] = /^(.*)\{(.*)\}(.*)$/.exec(glob) ?? [];
-      return choices === undefined ? [glob] : choices.split(",").map((one) => before + one + after);
-    });
-    expect(each.filter((glob) => [...new Glob(glob).scanSync(root)].length === 0)).toEqual([]);
+      const each = choices === undefined ? [glob] : choices.split(",").map((one) => before + one + after);
+      expect(each.filter((one) => matches(one).length === 0)).toEqual([]);
+      // Choices with a slash match nothing.
+      expect(matches(glob).length).toBe(each.flatMap(matches).length);
+    }
   }
+});
+
+test("comments and types change no digest, code and other files do", async () => {
+  using directory = temporaryDirectory();
+  const digestWith = async (path: string, text: string) => {
+    await Bun.write(join(directory.path, path), text);
+    return digest([path], directory.path);
+  };
+  const code = "export const a = (b: number): number => b + 1;\n";
+  const known = await digestWith("a.ts", code);
+  expect(await digestWith("a.ts", `// Why.\n${code}`)).toBe(known);
+  expect(await digestWith("a.ts", code.replace("): number", ")"))).toBe(known);
+  expect(await digestWith("a.ts", code.replace("1", "2"))).not.toBe(known);
+  const page = "export const c = <b>{1}</b>;\n";
+  expect(await digestWith("c.tsx", `/** What. */\n${page}`)).toBe(await digestWith("c.tsx", page));
+  const script = "a=1\n";
+  expect(await digestWith("install", `# Why.\n${script}`)).not.toBe(await digestWith("install", script));
 });
 
 test("a digest changes with each file that a pattern matches, and with no other", async () => {

@@ -245,13 +245,16 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/systemd-flows.test.ts": [
     "src/node/edge/{keep-edge,run-edge,collect-flows,parts}.ts",
     "src/node/files/flows-state.ts",
-    "src/platform/{nftables,systemd/units,network/flow-counter}.ts",
+    "src/platform/nftables.ts",
+    "src/platform/systemd/units.ts",
+    "src/platform/network/flow-counter.ts",
   ],
   "e2e/systemd-tcp.test.ts": [
     "src/base/datagrams/**",
     "src/node/edge/**",
     "src/platform/systemd/**",
-    "src/server/{nodes/contact/plane-fallback,tls/listeners}.ts",
+    "src/server/nodes/contact/plane-fallback.ts",
+    "src/server/tls/listeners.ts",
   ],
   "e2e/taken-address.test.ts": [...settings, "src/server/allocation/**"],
   "e2e/two-lines.test.ts": [...updates, "src/cli/server/**", "src/server/{releases,tls}/**"],
