@@ -11,7 +11,10 @@ export const invitationHours = 72;
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(v.picklist(roles), "member") });
 const MemberPatch = v.strictObject({
   role: v.picklist(roles),
-  /** Confirms the user who becomes owner, if another user sent the invitation that created this user. */
+  /**
+   * The id of the user who becomes owner. Needed for a user whom an invitation of someone else created: the address proves nothing
+   * (server/users/ownership.ts).
+   */
   owner_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
 });
 const MemberDeletion = v.strictObject({ ...DeletionQuery.entries, revoke_tokens: Switch });

@@ -15,6 +15,7 @@ const AliasName = v.pipe(
 const AliasRequest = v.strictObject({
   name: AliasName,
   node: recordId,
+  /** Of a machine behind the node; null or absent: the alias is another name of the node itself. */
   address: v.optional(v.nullable(v.pipe(foreignText(45), v.minLength(2)))),
 });
 export type AliasRequest = v.InferOutput<typeof AliasRequest>;

@@ -18,6 +18,7 @@ const maxBody = 2 * maxPolicyBytes + 4096;
 const PolicyText = foreignText(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`);
 /** For each rule of the text, the id of the rule that it was before the edit, or null. So an edited rule keeps its id and history. */
 const RuleIds = v.optional(v.pipe(v.array(v.nullable(recordId)), v.maxLength(maxFileRules)));
+/** `prune`: what the file does not name is deleted; without it, it stays. */
 const PlanRequest = v.strictObject({
   policy: PolicyText,
   prune: v.optional(v.boolean(), false),
@@ -25,12 +26,14 @@ const PlanRequest = v.strictObject({
 });
 export type PlanRequest = v.InferOutput<typeof PlanRequest>;
 
+/** Without `policy`, the tests of the stored policy run on the present state. */
 const TestRequest = v.strictObject({
   policy: v.optional(PolicyText),
   prune: v.optional(v.boolean(), false),
 });
 export type TestRequest = v.InferOutput<typeof TestRequest>;
 
+/** `by_file`: only a policy file may change rules, groups and memberships. */
 const PolicyPatch = v.strictObject({ by_file: v.optional(v.boolean()) });
 export type PolicyPatch = v.InferOutput<typeof PolicyPatch>;
 
@@ -74,6 +77,7 @@ export const Plan = v.object({
   /** Send it with `apply`. */
   version: v.number(),
   is_empty: v.boolean(),
+  /** `describe`, here and below: only the description changes. */
   rules: v.object({ create: v.array(ShownRule), delete: v.array(ShownRule), describe: v.array(ShownRule) }),
   groups: v.object({
     create: v.array(Text),
@@ -92,6 +96,7 @@ export const Plan = v.object({
     }),
   ),
   aliases: v.object({ create: v.array(Text), delete: v.array(Text) }),
+  /** How many tests there are before and after the change, and which of these fail. */
   tests: v.object({ before: v.number(), after: v.number(), failing: v.array(Text) }),
   access: v.object({
     /** How many pairs of nodes, and of networks behind them, gain or lose something. */

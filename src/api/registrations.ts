@@ -41,6 +41,7 @@ export const registrationsApi = {
     access: "register",
     scope: "nodes",
     summary: "Register a machine with its public keys",
+    // A user needs a fresh second factor to register a lighthouse or a relay; other fields need none.
     fresh: {
       is_lighthouse: isOn,
       is_relay: isOn,

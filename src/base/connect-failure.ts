@@ -41,7 +41,7 @@ export async function findTrueFailure(
 async function whyOffline(address: string, port: string): Promise<unknown> {
   const host = address.includes(":") ? `[${address}]` : address;
   try {
-    // The request is not sent: only whether a connection is made matters.
+    // Only whether a connection is made matters, so the server's answer to this request does not, nor whether it speaks TLS.
     const signal = AbortSignal.timeout(tryMs);
     await fetch(`http://${host}:${port}/`, { method: "HEAD", redirect: "manual", signal });
     return undefined;

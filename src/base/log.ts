@@ -77,6 +77,7 @@ function textLine(prefix: string, message: string, fields: Line["fields"]): stri
 /** A line over the maximum loses its fields: half an object would not parse. */
 function jsonLine({ time, level, message, fields }: Line): string {
   const head = { time, level, message };
+  // The head twice: first for the order of the keys, then so that no field replaces one of them.
   const line = JSON.stringify({ ...head, ...Object.fromEntries(fields), ...head });
   return line.length <= maxLineLength ? line : JSON.stringify({ ...head, truncated: true });
 }

@@ -70,7 +70,10 @@ function redactTokens(word: string): string {
     .concat(isJwt ? "[token]" : "");
 }
 
-/** `key-TOKEN`, `session_TOKEN`: 43 characters after a sign. Names of several words do not mix upper and lower case, tokens do. */
+/**
+ * `key-TOKEN`, `session_TOKEN`: 43 characters after a sign. Names of several words do not mix upper and lower case, tokens do.
+ * `(?<![^_-])` and `(?![^_-])`: beside the token is a sign, or the part ends.
+ */
 function redactJoinedToken(part: string): string {
   if (part.length < 44 || !/[a-z]/.test(part) || !/[A-Z]/.test(part)) return part;
   return part.replace(/(?<![^_-])(?=[\w-]{0,42}[a-z])(?=[\w-]{0,42}[A-Z])[\w-]{43}(?![^_-])/g, "[token]");

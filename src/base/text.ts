@@ -66,6 +66,7 @@ export function emailKey(given: string): string {
   const at = text.lastIndexOf("@");
   if (at === -1) return text;
   const domain = text.slice(at + 1);
+  // ASCII stays as it is. So does a domain with signs that would end the host of a URL.
   const isPlain = /^[\0-\x7f]*$/.test(domain) || /[/:?#%\\[\]]/.test(domain);
   const host = isPlain ? domain : (URL.parse(`http://${domain}`)?.hostname ?? domain);
   return `${text.slice(0, at + 1)}${host.replace(/\.$/, "")}`;

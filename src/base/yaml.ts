@@ -112,6 +112,7 @@ function keyText(key: string): string {
     : quote(key);
 }
 
+/** A string of JSON is one of YAML, too, if the characters are escaped that YAML forbids or takes for line breaks. */
 function quote(text: string): string {
   return JSON.stringify(text).replace(
     /[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g,

@@ -25,7 +25,7 @@ type Meta = {
   isService?: true;
 };
 
-/** A citty command: `meta` is in the table, everything else is loaded when it is needed. */
+/** A citty command: `meta` is in the table, everything else is loaded when it is needed. `data`: the Context, from cli/run.ts. */
 export function lazyCommand(meta: Meta, load: () => Promise<Implementation>) {
   return {
     meta,

@@ -68,6 +68,10 @@ function prefixes(entries: readonly Entry[]): string[] {
   return [...new Set(all)];
 }
 
+/**
+ * In the script, `key` is the group or command that was typed so far. A word that makes none of it, such as an argument, does not
+ * change it.
+ */
 function bash(entries: readonly Entry[], globals: readonly Word[]): string {
   const cases = [
     ...prefixes(entries).map(

@@ -40,6 +40,7 @@ async function startSuccessor(
   const { WATCHDOG_PID: _, ...env } = process.env;
   const answers = Promise.withResolvers<true>();
   const onReady = () => answers.resolve(true);
+  // The successor sends it as soon as it answers requests (cli/server/serve.ts).
   process.on("SIGUSR2", onReady);
   const ended = new AbortController();
   try {

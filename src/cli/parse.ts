@@ -149,6 +149,7 @@ function addFromEnvironment(
     const variable = variableOf(name);
     const value = env[variable];
     if (value === undefined || value === "" || values.has(name) || name === "help") continue;
+    // A file that a flag names wins over the secret in a variable.
     if (flag.secret && values.has(`${name}-file`)) continue;
     if (flag.type === "boolean" && readBoolean(value) === undefined) {
       throw new AppError("usage", `${variable} must be true or false, not "${value}"`);

@@ -49,6 +49,7 @@ async function dispatch(argv: readonly string[], system: System): Promise<number
   try {
     return await execute(command, rest, system);
   } catch (error) {
+    // Hints at another command that these words may mean, such as an admin command.
     throw withMeaning(error, [...name.split(" "), ...rest], Object.keys(await allCommands()));
   }
 }
@@ -117,6 +118,7 @@ async function execute(command: Command, rest: readonly string[], system: System
   const values = new Values(parsed.values, system);
   const settings = readSettings(values, system);
   const log = makeLog(logOptions(settings, system));
+  // Puts flags such as --config-root into the commands that hints show, if this command line has them.
   const place = placesOf(values);
   const output = makeOutput(settings, system, place);
   const data: Context = { allCommands, system, settings, values, words: parsed.words, log, output };

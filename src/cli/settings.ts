@@ -125,6 +125,7 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
   };
 }
 
+/** Reads at the first call only, also if the value is undefined. */
 function once<T>(read: () => T): () => T {
   let known: { value: T } | undefined;
   return () => (known ??= { value: read() }).value;

@@ -16,6 +16,7 @@ const liveAfterMs = 500;
 const listing: ReadonlySet<string> = new Set(["nodes", "map"]);
 
 const place = document.getElementById("console");
+// Elsewhere are the pages that links with a secret open.
 if (place !== null && !location.pathname.startsWith(root)) {
   const { Links } = await import("./frame/signed-out-pages.ts");
   render(<Links />, place);

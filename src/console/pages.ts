@@ -113,6 +113,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
 };
 
+// For pages that use a part of another page's file.
 parts.node = nodePages;
 parts.editing = editing;
 parts.activity = activity;
@@ -187,6 +188,7 @@ export function findPage(
   const [first, second = "", third] = segments;
   const table: Readonly<Record<string, Page>> =
     first === "-" ? otherPages : { ...organizationPages, ...sidePages };
+  // `nodes/add` is a page of its own; any other third segment of `nodes` is the number of a node.
   const both = `${second}/${third}`;
   const name = Object.hasOwn(table, both) ? both : second;
   if (first !== "-" && name === "nodes" && third !== undefined)

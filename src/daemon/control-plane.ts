@@ -122,6 +122,7 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
     },
     leave: (organization) => leaveIfEphemeral(organization, system, log),
     async sync(organization, control, news) {
+      // `isAsked`: a user waits for it, so what the engine refused a short time ago is tried again.
       const deps = { ...depsFor(organization, control, news), isAsked: true };
       // Settings that a rollout chose, or took back, apply before the check-in: those in force may be why the control plane
       // cannot be reached.

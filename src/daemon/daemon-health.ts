@@ -68,6 +68,7 @@ export function makeDaemonHealth(
     system,
   });
 
+  /** Does not reject: its caller does not wait for it. */
   async function restartHung(process: ProcessIdentity): Promise<void> {
     log.error("An engine hangs: its control socket is silent and no peer answers. Restarting it", {
       team: slug,

@@ -60,6 +60,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const lock = lockFile(stateLockPath(settings.stateDb));
   if (lock === undefined) throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
   opened.defer(lock.release);
+  // Throws if the state is that of another configuration root, which still has organizations.
   claimState(settings.stateDb, settings.configRoot, log);
   const store = openState(settings.stateDb, log, system.now);
   opened.defer(() => store.close());
@@ -210,6 +211,7 @@ async function serveNames(
   signal: AbortSignal,
 ): Promise<void> {
   const { switchPath } = namesPlaces(needs.system, settings.stateDb);
+  // Undefined where a systemd unit serves names.
   if (switchPath === undefined) return;
   const { serveNamesInDaemon } = await import("../node/names/daemon-names.ts");
   await serveNamesInDaemon(settings, switchPath, needs, signal);

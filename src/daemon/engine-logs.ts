@@ -53,6 +53,7 @@ function endOf(path: string, size: number, maxBytes: number): Buffer {
   );
 }
 
+/** The lines of a part of a log. As latin1, every byte comes back as it was, also at a place where the part cuts a character. */
 function* linesOf(path: string, from: number, to: number): Generator<string> {
   let unfinishedLine = "";
   for (let at = from; at < to; at += readAtOnce) {
@@ -70,7 +71,7 @@ type Repeated = { count: number; last: string[] };
 
 /**
  * Keeps the first lines of each error in their place, and the last ones at the end, with the number of those that are left out. Other
- * lines stay; of all together, at most the last `maxBytes` to twice as many.
+ * lines stay. To shift seldom, the first ones are dropped only beyond twice `maxBytes`: the caller cuts the rest.
  */
 function condense(lines: Iterable<string>, maxBytes: number): Buffer {
   const kept: string[] = [];

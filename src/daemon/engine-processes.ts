@@ -72,6 +72,7 @@ export async function watchEnd(
   system: Pick<System, "sleep">,
   signal: AbortSignal,
 ): Promise<string> {
+  // Its pid may belong to another process by now, which only `isAlive` notices.
   for (let checks = 0; checks % identifyEvery === 0 ? isAlive(process) : isInUse(process.pid); checks++)
     await system.sleep(checkEveryMs, signal);
   return "it is gone";

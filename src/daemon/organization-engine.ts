@@ -239,6 +239,7 @@ export class OrganizationEngine {
   renewRegistration(): boolean {
     if (!this.record.renew(this.#organization())) return false;
     this.disconnect();
+    // Stores the registration that `renew` has noted.
     this.record.trySave({});
     if (this.wanted === "down") return false;
     this.connect();

@@ -306,6 +306,7 @@ export class OrganizationEngines {
     if (organization.config.mode !== "desktop") return false;
     const isNew = record === undefined || record.forgotten;
     const engine = this.#load(slug, isNew ? { wanted: "up", forgotten: false } : record);
+    // `{}`: stores the new record as it is.
     if (isNew) engine.record.trySave({});
     engine.resume(mayStart);
     return true;

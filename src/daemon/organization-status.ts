@@ -40,7 +40,10 @@ export class OrganizationStatus {
     this.#system = system;
   }
 
-  /** The status but for what health and engine know. `notice`: a message that is shown if there is no other one. */
+  /**
+   * The status but for what health and engine know. `active`: the user switched to this organization last. `notice`: a message that
+   * is shown if there is no other one.
+   */
   describe(
     slug: string,
     { supervisor, record }: Observed,

@@ -73,13 +73,14 @@ export function makeGate(
       await refuseOverlapOf(organization, system);
       await testOnce(organization);
     },
-    /** Checks and claims; `release` ends the claim. */
+    /** Claims and checks. `release` ends the claim, also after a failure: the caller has to call it. */
     async admit(organization: Organization): Promise<Launch> {
       const claim = claimOf(organization);
       refuseCollision(claim, allClaims());
       claims.set(organization.slug, claim);
       const binary = await testOnce(organization);
       const argv = [binary, "-config", configPathOf(organization)];
+      // `silent`: the engine's log level hides that it is ready.
       return { argv, silent: claim.silent, device: claim.device };
     },
     /** Claims without a check, for an engine that already runs. */

@@ -117,6 +117,7 @@ export class Supervisor {
       // True also between two tries, without a process: the next try then uses files that were changed.
       running: async () => this.#process !== undefined || (isWantedUp(this.#state) && !isDown(this.#state)),
       reload: () => this.#reload(),
+      // Asked for by a new configuration, not by a user: a stopped engine stays stopped.
       restart: async () => (isWantedUp(this.#state) ? this.restart() : undefined),
       start: () => this.start(),
       stop: () => this.stop(),
@@ -232,6 +233,7 @@ export class Supervisor {
       // Adopt an unrecorded engine of an earlier daemon instead of starting a second one.
       if (this.adopt(undefined)) return;
       // It was stopped while all this took time.
+      // No delay follows, so its jitter does not matter.
       if (this.#state.wanted === "down") return this.#dispatch({ type: "startFailed", chance: 0 });
       this.#silent = silent;
       this.#logsElsewhere = false;

@@ -253,6 +253,7 @@ export const engineConfig: Readonly<Record<string, Allowed>> = {
   punchy: { map: punchy },
   relay: { map: { ...relay, am_relay: bool, relays: { each: Address } } },
   cipher: v.picklist(["aes", "chachapoly"]),
+  // `routes`, an MTU for a part of the overlay, is not used: the list must be empty.
   tun: { map: { ...tun, routes: { each: v.never() }, unsafe_routes: { each: UnsafeRoute } } },
   firewall: { map: { ...firewall, inbound: { each: FirewallRule }, outbound: { each: FirewallRule } } },
   handshakes: { map: handshakes },

@@ -28,6 +28,7 @@ function keepAllowed(
     return undefined;
   }
   if ("each" in allowed) {
+    // With `key` a map whose names follow that schema, else a list.
     const { each, key: keySchema } = allowed;
     if (keySchema !== undefined && isMap(value))
       return keepEntries(value, key, leaveOut, (name) => (v.is(keySchema, name) ? each : undefined));

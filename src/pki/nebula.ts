@@ -77,6 +77,7 @@ export function makeCa(template: CaTemplate): CertificateAuthority & { privateKe
     unsafeNetworks: template.unsafeNetworks ?? [],
     groups: template.groups ?? [],
   };
+  // A self-signed certificate names no issuer.
   const fields = { ...template, ...limits, isCa: true, publicKey, curve: "25519" as const, issuer: "" };
   const certificate = signFields(fields, checkFields(fields), privateKey);
   return { certificate, privateKey, privateKeyPem: formatCaKey({ curve: "25519", privateKey }) };

@@ -47,10 +47,12 @@ export function exchangeDirectories(a: string, b: string): boolean {
 
 function openExchange(): Exchange {
   if (process.platform === "darwin") {
+    // RENAME_SWAP.
     const swap = 2;
     const c = openCLibrary({ renamex_np: { args: ["ptr", "ptr", "u32"], returns: "i32" } });
     return (a, b) => c.renamex_np(a, b, swap);
   }
+  // AT_FDCWD and RENAME_EXCHANGE.
   const [workingDirectory, exchange] = [-100, 2];
   const c = openCLibrary({ renameat2: { args: ["i32", "ptr", "i32", "ptr", "u32"], returns: "i32" } });
   return (a, b) => c.renameat2(workingDirectory, a, workingDirectory, b, exchange);

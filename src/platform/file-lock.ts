@@ -15,7 +15,7 @@ export type FileLock = { release(): void };
 export type LockOptions = {
   /** Text in the file for processes that find it locked. */
   note?: string;
-  /** Whether the present text of the file means that another process holds the lock. */
+  /** Whether the text of the file means that a process holds the lock without flock(2), as version 0.1.0 did. */
   isHeldBy?: (text: string) => boolean;
 };
 
@@ -36,6 +36,7 @@ export function lockFile(path: string, options: LockOptions = {}): FileLock | un
 }
 
 function lockOnUnix(path: string, { note = "", isHeldBy }: LockOptions): FileLock | undefined {
+  // LOCK_EX and LOCK_NB of flock(2).
   const [exclusive, atOnce] = [2, 4];
   for (;;) {
     const fd = openOrCreate(path);

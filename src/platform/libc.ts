@@ -94,6 +94,7 @@ function linuxPeer(fd: number, readOption: ReadOption): PeerCredentials | undefi
     pid: answer.getInt32(0, true),
     uid: answer.getUint32(4, true),
     gid: answer.getUint32(8, true),
+    // Room for 1024 groups. With more the call fails, and only the primary group counts.
     groups: readNumbers(readOption(fd, level, groups, 4 * 1024), 0),
   };
 }
@@ -107,6 +108,7 @@ function darwinPeer(fd: number, readOption: ReadOption): PeerCredentials | undef
   const [gid] = groups;
   if (gid === undefined) return undefined;
   return {
+    // 0: not known.
     pid: readOption(fd, level, peerPid, 4)?.getInt32(0, true) ?? 0,
     uid: answer.getUint32(4, true),
     gid,

@@ -12,6 +12,7 @@ export type PackageManager = {
 
 const engine = "nebula";
 
+/** `refresh`: before an installation; the others refresh their lists with it. */
 const managers: readonly { program: string; name: string; refresh?: string[]; install: string[] }[] = [
   {
     name: "apt",

@@ -152,13 +152,14 @@ export function runsProgram(pid: number, path: string): boolean {
   }
 }
 
-/** Whether this file is the standard output of a process; true if unknown. */
+/** Whether this file is the standard output of a process. Only Linux tells: elsewhere the answer is always true. */
 export function writesTo(pid: number, path: string): boolean {
   if (process.platform !== "linux") return true;
   try {
     const [output, file] = [statSync(`/proc/${pid}/fd/1`), statSync(path)];
     return output.dev === file.dev && output.ino === file.ino;
   } catch {
+    // The process or the file is gone, or the process has more rights than this one.
     return false;
   }
 }
@@ -188,6 +189,7 @@ export function unixFind(args: readonly string[]): number | undefined {
   for (const line of lines) {
     const [, pid, uid, command = ""] = /^ *(\d+) +(\d+) (.*)$/.exec(line) ?? [];
     const program = command.slice(0, -tail.length);
+    // Before the arguments there must be the path of a program, which may contain spaces. With options it is a wrapper, such as sudo.
     const isProgram = program.startsWith("/") && !/ -/.test(program);
     if (isProgram && command.endsWith(tail) && Number(uid) === process.getuid?.()) return Number(pid);
   }

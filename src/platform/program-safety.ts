@@ -79,7 +79,10 @@ export function foreignFile(path: string): Foreign | undefined {
   return { ...found, remedy: statIfThere(target) === undefined ? `rm ${quoteWord(path)}` : copy };
 }
 
-/** Like foreignFile, but judges one file or directory alone. In a sticky directory users can change only what they own. */
+/**
+ * Like foreignFile, but judges one file or directory alone. In a sticky directory users can change only what they own. Undefined also
+ * for a process without root's rights: a foreign file gives its owner no more rights there.
+ */
 export function foreignPlace(path: string): Foreign | undefined {
   const stat = isPrivileged() && hasModes ? statIfThere(path) : undefined;
   if (stat === undefined) return undefined;

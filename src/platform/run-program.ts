@@ -74,6 +74,7 @@ export async function runProgram(
       child.kill("SIGKILL");
       throw error;
     });
+    // Only the limit of time sends SIGKILL here; the system may send it too, if memory is short.
     return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
   } catch (error) {
     const reasons: Record<string, string> = { ENOENT: "not found", EACCES: "not executable" };

@@ -2,6 +2,7 @@
 
 export async function readStandardInput(): Promise<string> {
   if (process.platform !== "win32") return Bun.stdin.text();
+  // Loaded here, because only Windows needs it.
   const { readFileSync }: typeof import("node:fs") = require("node:fs");
   return readFileSync(0, "utf8");
 }

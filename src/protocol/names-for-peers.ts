@@ -13,7 +13,7 @@ const listOf = <T>(schema: v.GenericSchema<unknown, T>) =>
 
 /** Unless `all` is set, a node sees itself and what its class sees. A class that is not listed sees nothing. */
 export const NamesForPeers = v.object({
-  /** "" on nodes that are no name servers. */
+  /** Of the table: a node that sends the same one back is sent no table again. "" on nodes that are no name servers. */
   digest: foreignText(64),
   /** Every node sees all names. */
   all: v.optional(v.boolean()),

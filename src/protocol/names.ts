@@ -40,7 +40,10 @@ export type NameAlias = v.InferOutput<typeof NameAlias>;
 export const NamesPosition = v.object({ version: wholeNumber, view: received(64) });
 export type NamesPosition = v.InferOutput<typeof NamesPosition>;
 
-/** The other domain that names end in; "" for none. Not checked here: it must not fail a check-in, or hide the names. */
+/**
+ * The domain of the organization's choice that names also end in, beside `SLUG.internal`; "" for none. Not checked here: it must not
+ * fail a check-in, or hide the names.
+ */
 const suffix = v.optional(received(255));
 
 export const NamesRequest = v.object({

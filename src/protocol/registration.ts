@@ -11,7 +11,9 @@ import { Mode, NodeName, Port, PublicAddress, received, text } from "./values.ts
  */
 export const RegisterRequest = v.strictObject({
   name: NodeName,
+  /** The public half of host.key, PEM. */
   host_public_key: text(512),
+  /** A request for an X.509 certificate, PEM (PKCS #10). Without it the node gets none. */
   node_csr: v.optional(text(4096)),
   ip_address: v.optional(text(45)),
   mode: v.optional(Mode),

@@ -6,6 +6,7 @@ import { maxLabel } from "./host-labels.ts";
 import { slugPattern } from "../base/slug.ts";
 import { foreignText } from "../base/text.ts";
 
+/** A string that is not empty. */
 export const text = (max: number) => v.pipe(foreignText(max), v.minLength(1));
 
 /** A string in an answer or a file. It may be empty. */

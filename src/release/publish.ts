@@ -97,7 +97,7 @@ function requireManifest(manifest: Manifest): Manifest {
   );
 }
 
-/** A tar archive (POSIX ustar) with one file: mode 0755, owner root, time 0. */
+/** A tar archive (POSIX ustar, whose header has its fields at fixed offsets) with one file: mode 0755, owner root, time 0. */
 function tarOf(name: string, content: Uint8Array): Uint8Array<ArrayBuffer> {
   const header = Buffer.alloc(512);
   header.write(name, 0, 100);
@@ -106,6 +106,7 @@ function tarOf(name: string, content: Uint8Array): Uint8Array<ArrayBuffer> {
   header.write("0000000\0", 116);
   header.write(`${content.length.toString(8).padStart(11, "0")}\0`, 124);
   header.write("00000000000\0", 136);
+  // The checksum, for which eight blanks stand in the sum, and the type: a plain file.
   header.write("        0", 148);
   header.write("ustar\u000000root", 257);
   header.write("root", 297);

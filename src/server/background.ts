@@ -142,6 +142,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     preloadX509(services),
     prepareBudget(services),
     leased("webhook deliveries", (own, lease) =>
+      // Outcomes are written without the lease: what was sent is recorded even if another replica sends now.
       makeDeliveries({ ...own, outcomes: services.db, mayRun: lease.take }),
     ),
     leasedLoop("upkeep of nodes", upkeepMs, (own) => async () => {

@@ -80,6 +80,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       if (exchange.caller.kind === "operator") return undefined;
       const isQuick = routeOf(exchange, endpoint).direct === true && isShort(exchange.request);
       const rounds = isQuick ? checkins : requests;
+      // Undefined: it begins at once.
       return rounds(() => turnOf(exchange))?.then(async () => {
         if (exchange.request.signal.aborted) throw clientLeft();
         if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, endpoint);

@@ -7,7 +7,8 @@ import type { Reader } from "./store/database.ts";
 
 /**
  * Throws permission_denied if the actor no longer has the role or a higher one. The server itself needs none: it obeys
- * settings.
+ * settings. No service token is an owner. A user with `bound_org_id` was made by the provider of that organization, and is valid
+ * there alone.
  */
 export async function requireRole(
   reader: Pick<Reader, "get">,

@@ -159,6 +159,7 @@ async function start(options: ServeOptions, unlock: () => void, edges: Edges): P
       ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
     await warnOfLostPasskeys(db, url, log);
+    // The first write of a process is slow: one is made, and rolled back, before the first request.
     await rehearseWrite({ ...app.services, log });
     listeners.answerWith(app);
     if (options.isSuccessor === true) listeners.bind();

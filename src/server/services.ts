@@ -126,6 +126,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     renderings: makeRenderings(meters, options.log),
     packed: makeBoundedCache(maxPackedBytes),
     heavyWork,
+    // `perCaller`, `perOwner`: so many may wait, of one caller and of one organization.
     planning: makeHeavyWork({ perCaller: 2, perOwner: 8 }),
     testing: makeHeavyWork({ perCaller: 32, perOwner: 256 }),
     checkins: makeCheckins({

@@ -72,6 +72,7 @@ export async function makeOrganization(
   const request = parse(OrganizationRequest, { slug, network });
   return createOrganization(
     admin,
+    // Every engine reads version 1. An administrator may migrate later (version-migration.ts).
     { ...request, certificateVersion: 1 },
     { ownerId: owner?.id ?? null, ownerEmail: owner?.email ?? null, actor: operator },
   );

@@ -35,6 +35,7 @@ export const Authorities = v.object({
     v.object({
       fingerprint: Text,
       kind: word(["overlay", "x509"]),
+      /** `active`: it signs. `next`: it will, once nodes trust it. `former`: it signs no more. */
       state: word(["next", "active", "former"]),
       /** It is in the bundle of CAs that nodes get now. */
       trusted: v.boolean(),
@@ -45,6 +46,7 @@ export const Authorities = v.object({
     }),
   ),
   rotation: v.object({
+    /** `trust`: nodes come to trust the new CAs. `issue`: they get certificates of these. `retire`: they stop trusting the former. */
     phase: word(["none", "trust", "issue", "retire"]),
     paused: v.boolean(),
     /** The rotation goes back to the former CAs. It cannot be rolled back a second time. */

@@ -78,6 +78,7 @@ export const totpApi = {
     method: "POST",
     path: "/api/user/totp/confirm/",
     access: "person",
+    // `create` has asked for a fresh proof, and this needs its secret.
     fresh: false,
     summary: "Confirm the app by its first code. Recovery codes follow with the first second factor",
     body: Code,

@@ -98,6 +98,7 @@ export const passkeysApi = {
     method: "POST",
     path: "/api/user/passkeys/",
     access: "person",
+    // `options` has asked for a fresh proof, and this answers its challenge.
     fresh: false,
     summary: "Add a passkey. Recovery codes follow with the first second factor",
     body: PasskeyRequest,

@@ -66,10 +66,14 @@ export const PastReport = v.object({
   asked: v.object({
     from: v.nullable(ShortText),
     to: v.nullable(ShortText),
+    /** "any": all protocols. */
     protocol: ShortText,
     port: v.nullable(v.number()),
   }),
-  /** Without `to`: the policy, as a file. */
+  /**
+   * Without `to`: the policy, as a file. The bound is wide, because rules and groups that were created one by one can make a longer file
+   * than one that may be applied.
+   */
   policy: v.nullable(foreignText(16 * maxPolicyBytes)),
   access: many(Access),
   /** Nodes that could not reach `to`, where `from` was left out. */

@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { endpoint } from "../endpoint.ts";
 import { ListQuery, Text, Time, word } from "../values.ts";
 
+/** none: the engine has no tunnel with the peer. unknown: the engine does not report its tunnels. */
 export const pathKinds = ["direct", "relayed", "none", "unknown"] as const;
 export const probeResults = ["answers", "broken", "not_probed"] as const;
 

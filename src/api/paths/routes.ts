@@ -93,6 +93,7 @@ export const routesApi = {
     fresh: true,
     query: v.strictObject({
       network: Cidr,
+      // 272 characters: room for 16 ids of 16 digits, each with a comma.
       via: v.optional(idsOf({ most: maxRouters, maxLength: 272 })),
     }),
     answers: { 204: { description: "Deleted" } },

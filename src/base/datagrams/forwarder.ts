@@ -259,7 +259,7 @@ async function openSocket(
     connect: { hostname: source, port: connection.port },
     socket: {
       data(_, bytes) {
-        // recv_error (type 2) answers any packet, so it proves nothing.
+        // A packet of the engine begins with a header of 16 bytes. recv_error (type 2) answers any packet, so it proves nothing.
         if (bytes.length >= 16 && ((bytes[0] ?? 0) & 0x0f) !== 2) connection.isProven = true;
         if (take(connection, bytes.length, buckets)) connection.batch.add(bytes);
       },

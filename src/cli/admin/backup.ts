@@ -34,6 +34,7 @@ export const backup: Implementation = {
     const { requireFreePlace } = await import("../../base/files.ts");
     requireFreePlace(path);
     if (await onlyPlanned(context, { more: [planReplaced(resolve(path), 0o600)] })) return;
+    // `made.unrecorded`: why the database has no record of this backup, which is whole all the same.
     const made = await onData(context, (admin) => makeBackup(admin, path));
     const { secretKeyPath } = await import("../../server/store/secret-keys.ts");
     const key = secretKeyPath(await readDataOptions(context.values, context.system), context.system);

@@ -55,6 +55,7 @@ export async function requireLocalTarget(
   const { hasData } = await import("../../server/store/data-directory.ts");
   const options = await readDataOptions(values, system);
   if (mayCreateData || !hasData(options)) throw onlyLocal(target.name);
+  // The user is signed in elsewhere and gets the local data all the same: sayTarget says so.
   return { kind: "local", options, name: nameOfLocal(options), isSurprising: true };
 }
 

@@ -13,6 +13,7 @@ type Change = Pick<Request<unknown>, "method" | "path" | "body">;
 /** The request in one line. Secrets are not shown, and long values are cut. */
 export function effectOf({ method, path, body = {} }: Change): string {
   const [, slug, pathInside] = /^\/api\/org\/([^/]+)\/([^?]*)/.exec(path) ?? [];
+  // `POST /api/org/` creates an organization: the path is read as that of a list, which ends in "s".
   const words = (pathInside ?? path.replace(/^\/api\/|\?.*$/g, "").replace(/^org\/$/, "organizations/"))
     .split("/")
     .filter((word) => word !== "");

@@ -58,7 +58,7 @@ staff. The actor of a change on the machine of the control plane is the operator
     const untilMs = timeMsOf(values, "until", system);
     if (untilMs !== undefined && values.on("follow"))
       throw new AppError("usage", "--until does not go with --follow");
-    // If a time is given, read back to it and leave out no event.
+    // If a time is given, read back to it and leave out no event. The default of --lines is only shown in the help.
     const most = values.integer("lines", 0, 100_000) ?? (sinceMs === undefined ? 100 : 100_000);
     const isType = ofTypes(values.list("type"));
     const isWanted = (event: Event) => isType(event) && Date.parse(event.at) < (untilMs ?? Infinity);

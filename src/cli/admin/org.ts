@@ -125,6 +125,7 @@ export const list: Implementation = {
       {
         columns: ["SLUG", "NAME", "NETWORK", "IPV6", "NODES", "YOUR ROLE"],
         rows: organizations.map((org) =>
+          // Without the second factor that the organization requires, the answer has only its slug.
           "name" in org
             ? [org.slug, org.name, org.network, org.network6, org.node_count, org.role]
             : [org.slug, "(needs your second factor)", null, null, null, null],

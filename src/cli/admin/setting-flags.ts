@@ -17,10 +17,12 @@ function flagsOf(setting: Setting, { isNew }: { isNew: boolean }): Flags {
   if (isSwitch)
     return { [flag]: { type: "boolean", description: help, ...given({ negativeDescription: removal }) } };
   const valueHint = [hint ?? words?.join("|"), none].filter(Boolean).join("|");
+  // `--flag ""` clears the setting: its word for null is "", or an empty list is what a new one has.
   const mayBeEmpty = none === "" || (whole === true && Array.isArray(initial) && initial.length === 0);
   const clears: true | undefined = mayBeEmpty && !isNew ? true : undefined;
   const single = { type: "string", valueHint, description: help, ...given({ secret, clears }) } as const;
   if (!isList(takes)) return { [flag]: single };
+  // A list that a change replaces as a whole: the flag once for each item. Other lists change item by item.
   if (whole === true) return { [flag]: { ...single, repeatable: true } };
   const ofItem = { type: "string", valueHint, repeatable: true } as const;
   return {

@@ -54,6 +54,7 @@ export const command: Implementation = {
       ? [...planTaskRemoval(settings, system), ...(isHere ? planNamesRemoval(settings, system) : [])]
       : planTask(settings, system);
     const library = planWintun(isUninstall ? "remove" : request, places, system);
+    // The library must be there before the task starts an engine, and is removed after the daemon and its engines have ended.
     const steps = isUninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
@@ -80,6 +81,7 @@ async function stopDaemon({ settings, system }: Context): Promise<void> {
   const { connectDaemon } = await import("../../daemon/ipc/client.ts");
   try {
     for (let waited = 0; waited < stopsWithinMs; waited += stopPollMs) {
+      // The first connection asks the daemon to end; the next ones find out whether it still runs.
       const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
       if (waited === 0) await daemon.request({ action: "shutdown" });
       daemon.close();

@@ -142,6 +142,7 @@ export async function runInstall(context: Context, { restarts }: { restarts: boo
   const startWith = (path: string) => applyChanges(planUnitEngine(path, settings, system), system);
   await startWith(engine.path);
   const versionOf = rememberVersions(system);
+  /** False: there is nothing that it could bring back. */
   const undo = async () => {
     if (!restore()) return false;
     if (former !== undefined) await startWith(former.path);

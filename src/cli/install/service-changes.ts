@@ -10,7 +10,7 @@ export const serviceFlags: Flags = {
   uninstall: { type: "boolean", description: "Stop and remove the services" },
 };
 
-/** Throws if --org-slug names an organization that does not exist here. */
+/** Throws if --org-slug names an organization that does not exist here. `organizations`: those that the command is about. */
 export function requireOrganization(
   slug: string | undefined,
   organizations: readonly unknown[],

@@ -54,7 +54,10 @@ async function awaitSettings(
   }
 }
 
-/** Applies what is chosen, by the daemon if it answers, else in this process. Returns sync.json; undefined: there is none. */
+/**
+ * Applies what is chosen: by the daemon if it answers, then in this process, which finds nothing to do after the daemon. Returns
+ * sync.json; undefined: there is none.
+ */
 async function synchronize(organization: Organization, context: Context) {
   const { settings, system, log } = context;
   const { within } = await import("../../base/within.ts");
@@ -69,5 +72,6 @@ async function synchronize(organization: Organization, context: Context) {
     organization,
     organizationDeps(organization, settings, { system, log, command }),
   );
+  // `sync` returns undefined if sync.json may have changed.
   return (await sync()) ?? readSyncState(organization.directory);
 }

@@ -41,6 +41,7 @@ export async function agentLine({ system }: Context): Promise<string | undefined
   const { hasSystemd } = await import("../../platform/service-manager.ts");
   if (!hasSystemd(system)) return undefined;
   for (const unit of [daemonUnit, authUnit]) {
+    // Of five minutes: an older complaint is not about this update.
     const argv = journalCommand(unit, `--lines=${logLines}`, "--since=-300s");
     const { stdout } = await system.run(argv).catch(() => ({ stdout: "" }));
     const complaint = /^\S+Z (error|warn) |Main process exited, /;

@@ -63,6 +63,7 @@ async function portsOf(engines: readonly EnginePort[]): Promise<number[]> {
 async function organizationAt(apiBase: string, { settings, output }: Context) {
   const { chooseOrganizations, readCredentials } = await import("../../node/files/organizations.ts");
   const { checkBase } = await import("../../node/contact/requests/client.ts");
+  // `true`: http:// is allowed, because the URL is only compared.
   const base = checkBase(apiBase, true);
   const found = chooseOrganizations(settings.configRoot, undefined, output.say).find(
     ({ directory }) => checkBase(readCredentials(directory).api_base, true) === base,
@@ -102,6 +103,7 @@ async function probePorts(
       results.push({ port, reachable: null, reason: "the port is not available" });
       continue;
     }
+    // A port that a process holds counts as available only if the process is our engine.
     const isHeldByEngine = holders.some(({ process }) => process !== undefined);
     results.push(await probePort({ port, isHeldByEngine }, ask, context.system));
   }

@@ -83,6 +83,7 @@ export async function unknownToControlPlane(
   const { connectOrganization } = await import("../../node/contact/requests/connection.ts");
   const { checkIn } = await import("../../node/contact/checkin.ts");
   const { slug, config } = organization;
+  // It only asks whether the node is known, once, and reports nothing of the engine.
   const emptyReport = { overlayVersion: undefined, overlayState: undefined };
   const signal = AbortSignal.timeout(askWithinMs);
   try {

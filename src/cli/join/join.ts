@@ -146,7 +146,8 @@ async function registrationOf(
   const name = values.text("node-name");
   const wishes = lighthouseWishes(key, { isRegistered }, values);
   const wait = values.duration("wait", 0);
-  // A plan needs no content, and asks for it only where it reads a list; a registered machine has the file.
+  // A plan shows no content of the file: "" stands for it, and the plan of the engine fetches the CA itself if it needs it. A registered
+  // machine has the file.
   const fetchCa = (print: string) =>
     settings.dryRun || isRegistered ? "" : readApiCaByFingerprint(apiBase, print);
   const apiCa = caFingerprint === undefined ? undefined : await fetchCa(caFingerprint);

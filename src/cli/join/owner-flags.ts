@@ -38,6 +38,7 @@ export async function confirmable<T>(
       return value === undefined ? [] : [`--${name}`, value];
     });
     const line = [brand.executable, ...words, ...given].map(quoteWord).join(" ");
+    // The end of the sentence of confirmOwner (server/users/ownership.ts). Another sentence stays as it is.
     const message = error.message.replace(
       /send the request again with "owner_id": (\d+)\.$/,
       (_, id: string) => `run \`${line} --owner-id ${id}\`.`,

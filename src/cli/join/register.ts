@@ -126,7 +126,7 @@ async function readRegistration(context: Context) {
   const fingerprint = values.text("ca-fingerprint");
   refuseContradictions(values);
   const wishes = readWishes(values);
-  // A plan needs no content of the file, and asks for it only where it reads a list of that control plane.
+  // A plan shows no content of the file: "" stands for it, and the plan of the engine fetches the CA itself if it needs it.
   const fetchCa = (print: string) => (context.settings.dryRun ? "" : readApiCaByFingerprint(apiBase, print));
   const apiCa = fingerprint === undefined ? undefined : await fetchCa(fingerprint);
   const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");

@@ -80,6 +80,7 @@ async function registeredHere(
 ): Promise<string | undefined> {
   const { checkBase } = await import("../../node/contact/requests/client.ts");
   const { organizationsAt } = await import("../../node/enroll/browser-enrollment.ts");
+  // `true`: plain HTTP was allowed when the organization was registered; here URLs are only compared.
   const all = organizationsAt(settings.configRoot, (each) => checkBase(each, true) === base);
   if (wanted !== undefined) return all.find((each) => each === wanted);
   if (all.length < 2) return all[0];
@@ -95,6 +96,7 @@ function joiningOf(
 ): Joining {
   const caFingerprint = values.text("ca-fingerprint");
   const ca = given({ caFingerprint });
+  // `isShortLived` matters to keys on a command line alone.
   return { apiBase, slug, registrationToken, role: "node", isShortLived: true, ...ca };
 }
 

@@ -191,6 +191,7 @@ async function startAll(context: Context): Promise<number> {
   const { settings, output } = context;
   const organizations = await chooseAll(context);
   const { isOffer, readAllowed, tellOffers } = await import("../node/sync-config.ts");
+  // What root permits by flags such as --advertise. The control plane is told of offers once the engines run.
   const allow = await readAllowed(organizations, context);
   if (settings.dryRun) return planAll("start", organizations, context, allow.plan);
   allow.write();

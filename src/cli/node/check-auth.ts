@@ -37,6 +37,7 @@ export const command: Implementation = {
     const { rememberVersions } = await import("../../node/engine/engine.ts");
     const { openForRevocations } = await import("../../node/files/damaged-organization.ts");
     const versionOf = rememberVersions(context.system);
+    // Also organizations with damaged files: a revocation has to reach them (openForRevocations).
     const outcomes = await Promise.all(
       chooseEach(settings.configRoot, slug, openForRevocations).map((each) =>
         check(each, { waitS, versionOf }, context),
@@ -79,6 +80,7 @@ async function check(
       const { access = "ok", action = "none", reason, result } = answer;
       const report = { org_slug: slug, result: access, action, ...given({ reason }) };
       if (access === "revoked") return { report, status: revokedStatus(action) };
+      // Returned: the new configuration failed, and the former one is in force again.
       return { report, status: result === "returned" ? 1 : 0 };
     }
     const { makeStartDrill, makeStartUpdate } = await import("../../node/contact/requests/update-orders.ts");

@@ -32,6 +32,7 @@ export const command: Implementation = {
   async run(context) {
     const { settings, values, output } = context;
     const { recordRequests } = await import("../../base/plan/plan-requests.ts");
+    // The checks run with --dry-run, too: the plan of --bundle then names the requests that they have sent.
     const { system, requests } = recordRequests(context.system);
     const bundle = values.text("bundle");
     if (bundle !== undefined) {

@@ -44,7 +44,7 @@ async function run(context: Context): Promise<void> {
   const organization = open();
   if (settings.dryRun) return output.plan([]);
   requireRoot(system);
-  // The executable is built for short commands (build.ts).
+  // The executable is built for short commands, and compiles code late (build.ts). This process compiles as early as usual.
   Bun.unsafe.setJITPolicy(1);
   const command = `${brand.executable} edge`;
   const { control } = organizationDeps(organization, settings, { system, log, command });

@@ -31,6 +31,7 @@ export async function engineMembers(context: Context, { isOptional = false } = {
       slug,
       examine: () => examineEngine({ slug, directory, config: { mode } }, settings, system),
       prepare: (version) =>
+        // After a failure, the next check-in decides.
         decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined),
       synchronize: () => synchronizeHere(slug, context),
       restart: undefined,

@@ -43,6 +43,7 @@ export async function listNames(context: Context): Promise<void> {
   const { describeServing, describeSuffix } = await import("../../node/names/describe-serving.ts");
   const lines = state.service === undefined ? suffixes.map(describeSuffix) : describeServing(state.service);
   for (const line of lines) output.say(line);
+  // Only name servers have `peers`: the table of what other nodes may ask.
   const nameServer =
     // Without the service, nothing answers other nodes yet.
     state.service === undefined ? state.zones.find(({ peers }) => peers !== undefined) : undefined;
@@ -52,7 +53,7 @@ export async function listNames(context: Context): Promise<void> {
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
 }
 
-/** The names as --json prints them. */
+/** The names as --json prints them. `suffixes`: without `reason`, names also end in the suffix; else it says why they do not. */
 function listedNames(
   { block, leftOut, service, names, without }: NamesState,
   suffixes: readonly { slug: string; name: string; reason?: string | undefined }[],

@@ -63,6 +63,7 @@ async function chooseNew(suffix: string, { settings, values }: Context): Promise
   const named = values.text("org-slug");
   const sending: string[] = [];
   for (const each of slugs) if ((await sentSuffix(each, settings)) === suffix) sending.push(each);
+  // Without --org-slug: the only organization, else the only one whose control plane sends this suffix.
   const [only, ...others] = slugs.length === 1 ? slugs : sending;
   const slug = named ?? (others.length === 0 ? only : undefined);
   if (slug === undefined) {

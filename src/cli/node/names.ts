@@ -179,7 +179,7 @@ async function serveNames({ settings, system, log, values }: Context): Promise<v
   const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   const { hostsFile, keepNames } = await import("../../node/names/keep-names.ts");
   requireRoot(system);
-  // The executable is built for short commands (build.ts).
+  // The usual policy of the compiler: the executable compiles code late, because most commands are short (build.ts).
   Bun.unsafe.setJITPolicy(1);
   const { configRoot } = settings;
   const peers = values.text("peers-in")?.split(",");

@@ -37,6 +37,7 @@ async function ping({ system, settings, words, values, output }: Context): Promi
   let name = node;
   while (probes.length < count) {
     if (probes.length > 0) await system.sleep(1000);
+    // It also probes the node that it finds.
     const found = await findPeer(node, slug, deps, system);
     const { peer } = found;
     // Only the first search goes through all organizations.

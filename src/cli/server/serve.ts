@@ -141,7 +141,7 @@ export const command: Implementation = {
       const { planData } = await import("../../server/store/data-directory.ts");
       return output.plan(planData(options, system));
     }
-    // The executable is built for short commands (build.ts).
+    // The executable is built for short commands, and compiles code late (build.ts). This process compiles as early as usual.
     Bun.unsafe.setJITPolicy(1);
     const write = writeOnceATurn(system.stderr.write);
     const log = makeLog({ ...logOptions(settings, system), write, stamped: true });
@@ -215,6 +215,7 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
       organizationBytes: values.size("organization-storage") ?? 4e9,
     },
     logReads: settings.verbose,
+    // /tcp/ passes datagrams to the engines of this machine's organizations, which are found below this root.
     ...(values.choice("tcp-fallback", ["on", "off"]) === "off" ? {} : { machineRoot: settings.configRoot }),
     ...(releases === undefined ? {} : { releasesDirectory: releases }),
     ...(tls === undefined ? {} : { tls }),

@@ -62,6 +62,7 @@ function usualDirectory({ env, isRoot }: Pick<System, "env" | "isRoot">): string
 
 /** The flags, quoted for a shell, with which admin commands use the same data. Never the URL of the database, which may hold a password. */
 export function dataFlagsOf(values: Values): string {
+  // `database-url-file`: withSecretFiles adds such a flag for each secret one.
   const given = ["data-dir", "database-url-file", "secret-key-file"].flatMap((name) => {
     const value = values.text(name);
     return value === undefined ? [] : [`--${name} ${quoteWord(value)}`];

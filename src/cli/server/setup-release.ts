@@ -65,6 +65,7 @@ async function lacksRelease(
     const { manifest } = readHandedOut({ executable, platform, releasesDirectory }, publicUrl);
     return releasesDirectory === undefined && manifest.version !== buildInfo.version;
   } catch {
+    // None is kept, or it cannot be read.
     return releasesDirectory === undefined;
   }
 }

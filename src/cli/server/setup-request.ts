@@ -63,6 +63,7 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
     org: await readOrg(data, typed, context),
     hasLighthouse: data.hasLighthouse,
     counted: { nodes: data.nodes, lighthouses: data.lighthouses },
+    // Only --no-lighthouse says no.
     wantsLighthouse: values.text("lighthouse") !== "false",
     releasesDirectory: typeof present["releases"] === "string" ? present["releases"] : undefined,
     // Shows join keys until a machine has joined, because a killed run may not have shown any. Later runs are for

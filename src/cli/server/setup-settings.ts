@@ -31,6 +31,7 @@ export async function readServiceSettings(
   const url = typeof present["public-url"] === "string" ? new URL(present["public-url"]) : undefined;
   const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "tls-ca", "acme-directory", "acme-ca"];
   const tls = values.choice("tls", ["auto", "acme", "files", "off"]) ?? presentTls(present);
+  // Nothing is changed. Without `listen`, the address is the default of `serve`.
   if (url !== undefined && flags.every((flag) => values.text(flag) === undefined)) {
     const { parseListen } = await import("../../server/http/edge.ts");
     const listen = typeof present["listen"] === "string" ? present["listen"] : "127.0.0.1:8420";
@@ -41,6 +42,7 @@ export async function readServiceSettings(
   const port = values.integer("port", 1, 65_535) ?? Number(url?.port || 443);
   const host = name.includes(":") ? `[${name}]` : name;
   const publicUrl = `https://${host}${port === 443 ? "" : `:${port}`}`;
+  // `off`: a proxy on this machine has TLS and the public port.
   const listen = tls === "off" ? { hostname: "127.0.0.1", port: 8420 } : { hostname: anyAddress(), port };
   const { cert, key } = tlsFiles(tls, present, values);
   const listenHost = listen.hostname.includes(":") ? `[${listen.hostname}]` : listen.hostname;

@@ -221,6 +221,7 @@ function ChangeList({ changes }: { changes: readonly Change[] }) {
 
 /** The rule before and after a change. If only the description differs, the sentence is shown once. */
 function ChangeLines({ before, after }: Change) {
+  // A rule that is not saved yet has an id below 0, which is not shown.
   const number = before !== undefined && before.id > 0 ? `Rule ${before.id}: ` : "";
   if (before === undefined || after === undefined || sentenceOf(before) !== sentenceOf(after))
     return (

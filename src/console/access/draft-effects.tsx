@@ -35,6 +35,7 @@ const maxRows = 3;
 /** Gains, losses and tests. */
 export function EffectColumns({ plan: { access, tests }, added }: { plan: Plan; added: readonly Rule[] }) {
   const { data = [], isWhole } = useNodes();
+  // Names for classes of nodes, only from the whole list: a part would name too few.
   const nodes = isWhole ? data : [];
   const behind = networksBehind(
     added.map((rule) => endsOf(rule).to),
@@ -197,6 +198,7 @@ export function ChangeDetails({ plan: { access }, change, close }: DetailsProps)
   const { added, removed, addedTests, removedTests } = change;
   const { data = [], isWhole } = useNodes();
   const nodes = isWhole ? data : [];
+  // Rows appear 40 at a time, so that the page stays responsive.
   const count = useSlices(access.classes.length, "", 40);
   return (
     <>

@@ -75,6 +75,7 @@ function receive(draft: Draft, newest: Saved): void {
   const before = saved.value;
   const edits = before && rules.value && !areEqual(before.rules, rules.value) ? rules.value : undefined;
   const tests = testsOn(draft, newest);
+  // Without edits of rules, what others changed is shown at once. With edits, it is merged or a conflict.
   if (before !== undefined && edits === undefined)
     draft.news.value = [...draft.news.value, ...ruleChanges(before.rules, newest.rules)];
   const outcome = compare(before, edits, tests, newest);
@@ -90,6 +91,7 @@ function receive(draft: Draft, newest: Saved): void {
     return;
   }
   const isNew = newest.policy.version !== before?.policy.version;
+  // Only tests are edited: `rules` is set as well then, and must be what is saved now.
   if (isNew && edits === undefined) rules.value = newest.rules;
   draft.tests.value = tests;
   theirs.value = undefined;
@@ -155,7 +157,9 @@ export function undo(draft: Draft, { edits, tests, others = [] }: SavedChange): 
 /** The same for the change of an audit event, by its id. */
 export function undoEvent(draft: Draft, id: number): Promise<void> {
   return keepingError(draft, async () => {
+    // The event with this id, or the one before it if this one is gone.
     const [event] = await call(eventsApi.list, draft, { before: `${id + 1}`, limit: "1" });
+    // The event of an update has only the fields that changed: the rule gives the others.
     const now =
       event?.type === "rule.updated"
         ? await call(rulesApi.retrieve, { slug: draft.slug, id: Number(event.subject.slice("rule/".length)) })

@@ -39,6 +39,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   const sender = useNamedNode(slug, nodes, from);
   const receiver = useNamedNode(slug, nodes, to);
   const isComplete = sender !== undefined && receiver !== undefined && fault === undefined;
+  // A question about any protocol has no port. Its answer is in `permitted`, which does not depend on the protocol that is sent.
   const body: RuleTest | undefined = isComplete
     ? {
         from: sender.id,

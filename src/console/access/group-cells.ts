@@ -22,7 +22,7 @@ const outOf = (rules: readonly Rule[], from: string) =>
 const into = (rules: readonly Rule[], to: string) =>
   rules.filter(({ direction, target }) => direction === "inbound" && hasGroup(target, to));
 
-/** `outOfFrom`: the rules that let `from` send; `intoTo`: those that let something reach `to`. */
+/** Traffic needs a rule of each side. `outOfFrom`: the rules that let `from` send; `intoTo`: those that let something reach `to`. */
 function cellBetween(outOfFrom: readonly Rule[], intoTo: readonly Rule[], from: string, to: string): Cell {
   const outbound = outOfFrom.filter(({ peer }) => hasGroup(peer, to));
   const inbound = intoTo.filter(({ peer }) => hasGroup(peer, from));

@@ -121,6 +121,7 @@ export function mergeRules(
   const contents = new Set(rules.map(contentOf));
   for (const rule of [...added, ...mine.filter(({ id }) => !known.has(id))]) {
     if (contents.has(contentOf(rule))) continue;
+    // A rule with an id above 0 is stored already, or others have deleted it: here it is a new one.
     const isTaken = rules.some(({ id }) => id === rule.id);
     rules.push(isTaken || rule.id > 0 ? { ...rule, id: newId([...rules, ...mine]) } : rule);
   }

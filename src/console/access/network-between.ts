@@ -33,6 +33,7 @@ export function nodeFacts(node: LinkedNode): Fact[] {
   const { name: about, online, last_checkin_at, revoked_at } = node;
   const [state, word] = stateOf(node);
   if (!reports(node)) return [{ state, about, words: word, at: revoked_at }];
+  // As if it were online: that it is away is a fact of its own.
   const { words, isBehind } = configurationOf({ ...node, online: true });
   return [
     { state, about, words: online ? "online, last check-in" : "away, last check-in", at: last_checkin_at },

@@ -36,7 +36,10 @@ export function requestPlan(draft: Draft, readAgain: () => Promise<void>): void 
   draft.timer = timer;
 }
 
-/** The body of a plan: only edited parts. An edited rule keeps its id. `rules`: those after saving. */
+/**
+ * The body of a plan: only edited parts. With `prune`, rules that are not in the text are deleted; a part that is absent stays as it is.
+ * An edited rule keeps its id; a new one has an id below 1 in the draft, and null here. `rules`: those after saving.
+ */
 export function planBody(saved: Saved, rules: readonly Rule[], tests: Tests | undefined) {
   const isEdited = !areEqual(saved.rules, rules);
   const ids = rules.map(({ id }) => (id > 0 ? id : null));

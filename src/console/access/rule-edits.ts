@@ -114,6 +114,7 @@ export function faultLines(rules: readonly Rule[], sentences: readonly string[])
 export function commandsOf(slug: string, { added, removed }: Edits): Words[] {
   const before = new Map(removed.map((rule) => [rule.id, rule]));
   const after = new Set(added.map(({ id }) => id));
+  // What `rule create` has without these flags. Peer and target are always written: it refuses a rule without any of them.
   const defaults = {
     direction: "inbound",
     protocol: "any",

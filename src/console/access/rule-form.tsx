@@ -35,6 +35,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   const [isChecked, setChecked] = useState(false);
   const nodes = useNodes().data ?? [];
   const sides = useSides(draft.slug);
+  // The two sides as the user types them: "web" or "all nodes". `edited` has them as rules write them.
   const ends = endsOf(typed);
   const sideOf = (side: string) => toSide(side, sides.groups, sides.nodes);
   const missing = [ends.from, ends.to].flatMap((each) => missingGroup(each, sides) ?? []);

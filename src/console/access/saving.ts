@@ -13,6 +13,7 @@ import type { Rule } from "./rules.ts";
 import { listOf, read, type Saved } from "./saved.ts";
 import { areSameTests, mergeTests, type Tests } from "./test-text.ts";
 
+/** The state changes as the text says; a stored policy file stays as it is (`keep_file`). Refused unless `version` is the present one. */
 const bodyOf = (saved: Saved, rules: readonly Rule[], tests: Tests | undefined) => ({
   ...planBody(saved, rules, tests),
   keep_file: true,

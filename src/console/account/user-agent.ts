@@ -8,6 +8,7 @@ const browsers = [
   [/\b(Chrome|HeadlessChrome|CriOS|Chromium)\//, "Chrome or Chromium"],
   [/\bSafari\//, "Safari"],
 ] as const;
+/** In this order, too: Android also claims to be Linux, and iOS to be like Mac OS X. */
 const systems = [
   [/\bAndroid\b/, "Android"],
   [/\b(iPhone|iPad|iPod)\b/, "iOS"],

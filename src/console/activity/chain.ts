@@ -19,7 +19,10 @@ export const emptyChain: Chain = { events: 0, head: "", brokenAt: undefined, fir
 
 type Hash = (text: string) => Promise<string>;
 
-/** Whether an event has the hash that follows from it and the previous hash. The hash covers the event as the API shows it, without `id` and `hash`. */
+/**
+ * Whether an event has the hash that follows from it and the previous hash. The hash covers the event as the API shows it, without
+ * `id` and `hash`, or as an earlier version wrote it (hashedTexts).
+ */
 async function hasItsHash(event: AuditEvent, previous: string, sha256: Hash): Promise<boolean> {
   const { at, type, actor, subject, before, after, hash } = event;
   const text = JSON.stringify({ at, type, actor, subject, before, after });

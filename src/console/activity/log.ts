@@ -99,6 +99,7 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
     setAll(false);
     kept.current = [];
     const readNewest = () => read(behindAll, Math.min(limit, firstLimit), kept.current[0]?.id);
+    // While the stream is open, `subscribe` below calls its function at once, which reads.
     if (!isLive.peek()) readNewest();
     const look = () => document.visibilityState === "visible" && readNewest();
     const timer = slug === "" ? setInterval(look, lookEveryMs) : undefined;

@@ -94,7 +94,7 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
     const response = await fetch(path, {
       method,
       headers: {
-        // Not for answers that the page preloads: a header would keep the browser from using them.
+        // A GET has no `Session-User`: the page preloads some answers, and a header would keep the browser from using them.
         ...(method === "GET" ? readingBy() : user === undefined ? {} : { "Session-User": `${user}` }),
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
       },

@@ -45,7 +45,7 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
 /** Reads the signed-in user and the rights again: both may have changed. */
 const readRights = () => readMe().catch(() => undefined);
 
-/** The first answers are tried again by `start`. */
+/** Requests get no answer. Not while the page is read first (`me` undefined): `start` in me.ts tries that again. */
 const isAway = computed(() => awaySince.value !== undefined && me.value !== undefined);
 /** The pauses between attempts: each is twice the one before, up to the longest. */
 const [shortestMs, longestMs] = [1000, 30_000];
@@ -86,7 +86,7 @@ export function startLive(): void {
     if (data.slug !== followed.peek()) return;
     if (data.kind === "asked") tell({ kind: "here", slug: data.slug });
     else if (data.kind === "open") {
-      // A tab that slept and was dropped may have followed before.
+      // The worker drops a tab that sleeps, and `isLive` stays true there. False first, so that all that is shown is read again.
       isLive.value = false;
       isLive.value = true;
       awaySince.value = undefined;

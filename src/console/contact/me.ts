@@ -31,7 +31,7 @@ export const isFactorMissing = computed(() => {
 });
 export const organizations = signal<readonly Organization[]>([]);
 
-/** The slug that the address names. */
+/** The slug that the address names. Undefined on pages of no organization, whose first segment is "-" (router.ts). */
 export const currentSlug = computed(() => {
   const [first] = segments.value;
   return first === undefined || first === "-" ? undefined : first;

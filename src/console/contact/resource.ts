@@ -96,6 +96,7 @@ function use(path: string, read: () => Promise<unknown>, isCalm: boolean): Resou
   // Before the browser draws: an effect after it would cost a frame.
   useLayoutEffect(() => {
     if (path === "") return undefined;
+    // Whether another component keeps it as current as this one needs.
     const isCurrent = isCalm ? entry.users > 0 : entry.eager > 0;
     entry.users++;
     if (!isCalm) entry.eager++;
@@ -146,6 +147,7 @@ onEvent(refreshSoon);
 
 /** Check-ins and paths are no events of the audit log: what pages show is read again while they are open. */
 const lookEveryMs = 20_000;
+/** For calm entries: those that are due within `longestMs` are read along with others. */
 const isOld = ({ state }: Entry) => Date.now() - (state.peek().readAt ?? 0) >= lookEveryMs - longestMs;
 setInterval(() => {
   if (document.visibilityState === "visible" && awaySince.value === undefined) void refresh();

@@ -34,6 +34,7 @@ if (!("onconnect" in self)) serve(self as unknown as Port);
 function serve(port: Port): void {
   port.addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
     asked.delete(port);
+    // A tab that slept did not answer in time, and was left: with its answer it follows again.
     if (data.kind === "here" && followed.has(port)) return;
     leave(port);
     if (data.kind !== "leave") follow(port, data.slug);
@@ -105,6 +106,7 @@ async function refused(slug: string, stream: Stream): Promise<void> {
   tell("away", slug, stream);
   // A random pause, so that browsers do not all come at the same time.
   const pauseMs = Math.min(longestMs, shortestMs * 2 ** stream.failures) * (0.75 + Math.random() / 4);
+  // Or the search for dead connections would open it during the pause.
   stream.lastHeard += pauseMs;
   setTimeout(() => {
     stream.failures++;

@@ -29,6 +29,7 @@ import { tell, Told } from "../ui/toast.tsx";
 
 /** The page that the address names, within the frame; the sign-in form over it without a session. */
 export function App() {
+  // The browser loads another page, for another user or none.
   if (isOver.value) return null;
   if (me.value === undefined) {
     if (isSignedOut.value) return <SignedOut />;
@@ -68,6 +69,7 @@ function Away() {
   void now.value;
   const old = [...entries.values(), ...lists.values()]
     .map(({ users, state }) => (users > 0 ? state.value : undefined))
+    // Status 0 is no answer (`awaySince` tells it), 401 the end of the session.
     .find((each) => each?.readAt !== undefined && (each.error?.status ?? 0) > 401);
   const since = awaySince.value;
   const text =
@@ -151,6 +153,7 @@ function Start() {
   useEffect(() => {
     if (only !== undefined) go(pathOf(only.slug), { replace: true });
   }, [only]);
+  // Undefined: no page is shown here, as the address changes at once.
   useHeadingFocus(only === undefined ? "" : undefined);
   if (only !== undefined) return null;
   if (all.length === 0 && me.value?.is_staff === true)

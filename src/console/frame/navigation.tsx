@@ -168,7 +168,10 @@ function Me({ isHere }: { isHere: boolean }) {
 /** The requests for the number of needs wait this long: the page itself loads first. */
 const countAfterMs = 1000;
 
-/** The number of needs (needs/need-kinds.ts), read a moment after the page. Zero is not shown. */
+/**
+ * The number of needs (needs/need-kinds.ts) of the organization of the navigation, read a moment after the page. Zero is not shown.
+ * Its key is the slug, so that another organization begins with no number.
+ */
 function NeedsCount() {
   const [isTime, setTime] = useState(false);
   useEffect(() => {
@@ -218,6 +221,7 @@ function Chooser() {
 function useKeys(): void {
   // Register before the browser draws: a key that is pressed as soon as the page appears must not be lost.
   useLayoutEffect(() => {
+    // The key before was g: a letter now opens its page.
     let isAwaiting = false;
     const press = (event: KeyboardEvent) => {
       const isDialogOpen = document.querySelector("dialog[open]") !== null;

@@ -13,6 +13,7 @@ const address = signal(readAddress());
  * waiting/ below it. These are a filter now, which is set in `words`.
  */
 function presentPath(path: string, words: URLSearchParams): string {
+  // `former`: the beginning that is replaced, `/console/acme/machines`; `organization`: `/console/acme/`; `waiting`: `/waiting/` or "".
   const [former = "", organization = "", waiting = ""] =
     /^(\/console\/[^/]+\/)(?:machines|nodes)(?=\/)(\/waiting\/)?/.exec(path) ?? [];
   if (waiting !== "") words.set("show", "waiting");

@@ -125,6 +125,7 @@ function useProviders(email: string): Record<"first" | "further", readonly Provi
   const [first, setFirst] = useState<readonly Provider[]>([]);
   const [all, setAll] = useState<readonly Provider[]>([]);
   const organization = currentSlug.value;
+  // With its @, as an address without a name: each further letter of the name asks nothing new.
   const domain = email.includes("@") ? email.slice(email.indexOf("@")) : "";
   useEffect(() => {
     const ending = new AbortController();

@@ -168,6 +168,7 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
           )}
         </>
       }
+      // Called after `sends` was answered. All that the page shows of the organization is read again.
       run={async () => {
         if (isTokenOver) await call(registrationTokensApi.revoke, { slug, id: tokenId ?? 0 });
         else if (tokenId !== null) warn?.(true);

@@ -51,14 +51,18 @@ type OneProps = {
   isWaiting: boolean;
   /** The use of a key that is for one machine; undefined until then. */
   onlyUse: Use | undefined;
+  /** The last request with the key, also after its answer. */
   request: Registration | undefined;
+  /** The request still waits for an answer. */
   isAsking: boolean;
+  /** ms since 1970. */
   approvedAt: number | undefined;
   setJoined(joined: Joined): void;
 };
 
 /** The node of a machine that came, and its paths, which say whether a lighthouse answers it. */
 function useArrived(slug: string, onlyUse: Use | undefined, setJoined: (joined: Joined) => void) {
+  // An empty path reads nothing.
   const path = onlyUse === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id: onlyUse.id });
   const { data: node } = useResource(path);
   const peersPath = onlyUse === undefined ? "" : apiPath(pathsApi.ofNode, { slug, id: onlyUse.id });

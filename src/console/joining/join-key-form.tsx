@@ -53,6 +53,7 @@ export function wordsOf(
 function lifeWords(typed: string): string {
   const seconds = parseDuration(typed);
   if (seconds === undefined) return typed;
+  // inWords says "60 minutes".
   return seconds === 3600 ? "1 hour" : inWords(seconds * 1000);
 }
 
@@ -68,6 +69,7 @@ const rare = ["uses", "expires_in", "name"] as const;
 
 export function JoinKeyForm({ draft, setDraft, isLighthouse, made }: FormProps) {
   const slug = currentSlug.value ?? "";
+  /** Which machines an administrator has to approve: `all`, those with a key that is not approved, or `none`. */
   const approval = useApproval(slug);
   const [isOpen, setOpen] = useState<Partial<Record<(typeof rare)[number] | "approved", boolean>>>({});
   const body = bodyOf(draft, { isLighthouse });

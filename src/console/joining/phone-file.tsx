@@ -21,6 +21,7 @@ type FileProps = {
 };
 
 export function PhoneFile({ node, isSaved, save, done, importAgain }: FileProps) {
+  // As the control plane has it now; `node` is as it was when the file was made.
   const { data: now } = useResource(
     apiPath(nodesApi.retrieve, { slug: currentSlug.value ?? "", id: node.id }),
   );

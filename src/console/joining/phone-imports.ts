@@ -57,6 +57,7 @@ export async function importPhone(slug: string, desired: Desired): Promise<void>
     try {
       const answer = await send();
       if ("node" in answer) {
+        // The file ends in its section `pki`, which this line completes: the key never leaves the browser.
         const file = `${answer.site}  key: ${JSON.stringify(key.privatePem)}\n`;
         next = { ...desired, made: { node: answer.node, file } };
         tell(`The file of ${answer.node.name} is ready, on the page Phones.`);
@@ -76,7 +77,10 @@ export async function importPhone(slug: string, desired: Desired): Promise<void>
   }
 }
 
-/** The same key is asked for again: a new one would be another request. */
+/**
+ * Whether the same key is asked for again (a new one would be another request): after no answer (0), the end of the session, and failures
+ * of the server. After 429 only a request that waits goes on.
+ */
 function isPassing({ status }: ApiError, isWaiting: boolean): boolean {
   return status === 0 || status === 401 || status >= 500 || (status === 429 && isWaiting);
 }

@@ -224,6 +224,7 @@ function PhoneForm({ phone, held, cancel }: FormProps) {
 
 /** Users who may approve it do so here. */
 function Waits({ slug, name, sha256 }: { slug: string; name: string | undefined; sha256: string }) {
+  // An empty path reads nothing.
   const { data = [] } = useList(mayAdminister.value ? registrationsPath(slug) : "");
   const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
   const { error, isRunning, run } = useAction(async () => {

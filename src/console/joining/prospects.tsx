@@ -33,6 +33,7 @@ export function Prospects({ groups, ownerId, address }: ProspectsProps) {
       subnets,
       owner_id,
     });
+    // No groups of the owner: a listed node has them in `groups`, and those of the newcomer are not known.
     const newcomer: RuledNode = {
       id: 0,
       groups: [...groups],

@@ -32,6 +32,7 @@ export function Waiting() {
   /** The open dialogs: an answer to one machine, and to several. */
   const [answer, setAnswer] = useState<Answer>();
   const [together, setTogether] = useState<{ verb: Verb; machines: readonly Registration[] }>();
+  /** A machine was refused here that came with a join key, which may still work. */
   const [hasRefused, setRefused] = useState(false);
   const columns = useMemo(
     () => columnsOf({ twins, tokens, owners, readAt, give: setAnswer }),
@@ -66,6 +67,7 @@ export function Waiting() {
             <Export
               file={`${slug}-waiting.csv`}
               items={chosen}
+              // Without the last one, which has the buttons.
               columns={columns.slice(0, -1)}
               isSmall={true}
             />

@@ -55,6 +55,7 @@ function curveOf({ from, to }: Wanted, { boxes, size, spokes = [] }: Scene): Cur
       const curve = { from: a, control, to: b };
       // Costs: a point in a box or outside counts most, then a crossed spoke, then the bend.
       let cost = 100 * bend;
+      // Later bends cost more.
       if (cost >= least) break;
       const points = pointsOf(curve);
       for (const point of points) {
@@ -126,6 +127,7 @@ const cellSize = 20;
 /** How many bands pass a box, about: a label on another band is hard to read. */
 function cellsOf(curves: readonly Drawn[]): (box: Box) => number {
   const cells = new Map<number, Set<Drawn>>();
+  // No picture has a thousand rows of cells.
   const keyOf = (column: number, row: number) => column * 1000 + row;
   for (const each of curves)
     for (const { x, y } of each.points) {
@@ -160,6 +162,7 @@ function labelAt(curve: Curve, t: number, aside: number, { width, height }: Size
   const [a, b] = [pointAt(curve, t - 0.02), pointAt(curve, t + 0.02)];
   const length = Math.hypot(b.x - a.x, b.y - a.y) || 1;
   const normal = { x: (a.y - b.y) / length, y: (b.x - a.x) / length };
+  // Half of the label's extent in the direction of the normal, and a gap of 8.
   const far = aside * (8 + (Math.abs(normal.x) * width + Math.abs(normal.y) * height) / 2);
   return { x: x + far * normal.x - width / 2, y: y + far * normal.y - height / 2, width, height };
 }

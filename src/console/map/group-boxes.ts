@@ -29,7 +29,10 @@ export function pitchOf(largest: number): number {
 /** Of the whole picture. With more nodes, a square stands for several. */
 export const maxSquares = 1500;
 
-/** The size of a box with squares. `title`: the letters of name and count. `hasLine`: a line of text below the squares. */
+/**
+ * The size of a box with squares, which have 12 units on each side. `title`: the letters of name and count, each 7 units wide.
+ * `hasLine`: a line of text below the squares. The 2: after the last square there is no gap.
+ */
 export function groupSize(squares: number, pitch: number, title: number, hasLine: boolean): Size {
   const columns = columnsOf(squares);
   const width = Math.max(leastWidth, 24 + columns * pitch - 2, Math.min(mostWidthOfTitle, 36 + 7 * title));

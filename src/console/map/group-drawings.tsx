@@ -44,6 +44,7 @@ export function Band({ pair, way, isDim, href }: BandProps) {
   if (way === undefined) return null;
   const line = pathOfCurve(way.curve);
   const width = widthOf(pair);
+  // Shade 1 is nearly the color of the ground: a line would not be seen.
   const heat = pair.rtt_ms_median === null ? "spoke" : `heat-${Math.max(2, heatLevel(pair.rtt_ms_median))}`;
   const hasLabel = way.label !== undefined && !isDim;
   return (
@@ -86,6 +87,7 @@ export function Label({ pair, at, href, isHot }: LabelProps) {
   );
 }
 
+/** `pitch`: the distance of squares. `isDim`: a pair is selected that this group is not of; `isHot`: it is of that pair. */
 type BoxProps = {
   slug: string;
   group: Group;

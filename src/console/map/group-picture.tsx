@@ -230,6 +230,7 @@ function brokenEnds(
     // Where nodes are not drawn each, a path ends in the middle of the box.
     if (at < 0) return centreOf(box);
     if (named !== undefined && name === named.name) return nameMarkAt(box, Math.min(at, maxNames));
+    // The middle of a square, which is 2 smaller than the pitch.
     const { x, y } = squareAt(at, all.length, pitch);
     return { x: box.x + x + (pitch - 2) / 2, y: box.y + y + (pitch - 2) / 2 };
   };

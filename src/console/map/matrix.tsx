@@ -180,7 +180,7 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
   );
 }
 
-/** A cell as part of a path: one unit smaller than the distance to the next. `inset`: how much smaller it is on each side. */
+/** A cell as part of a path, 16 by 15: one unit smaller than the distance to the next. `inset`: how much smaller it is on each side. */
 const rectOf = (row: number, column: number, inset: number) =>
   `M${roomLeft + column * cell.width + inset} ${roomAbove + row * cell.height + inset}h${16 - 2 * inset}v${15 - 2 * inset}h${2 * inset - 16}z`;
 

@@ -108,6 +108,7 @@ export const nameMarkAt = ({ x, y }: Point, at: number): Point => ({ x: x + 17, 
 
 /** A line for each node: state, name and role. Those that do not fit are counted in the last line. */
 export function Names({ x, y, width, squares }: Point & { width: number; squares: readonly Square[] }) {
+  // The line "and 1 more" would take as much room as the name.
   const shown = squares.slice(0, squares.length > maxNames + 1 ? maxNames : maxNames + 1);
   return (
     <>

@@ -31,8 +31,8 @@ const margin = 16;
 const labelHeight = 18;
 
 /**
- * The ground of the ring, in units of the picture. On a phone it is higher than wide. `count`: of the boxes; four stand in the
- * corners, for which the ellipse must be larger.
+ * The ground of the ring, in units of the picture. `ellipse`: half of its width and height. `least`: of the whole picture. On a phone
+ * it is higher than wide. `count`: of the boxes; four stand in the corners, for which the ellipse must be larger.
  */
 function groundOf(count: number, isNarrow: boolean) {
   const corners = count === 4 ? Math.SQRT2 : 1;
@@ -52,6 +52,7 @@ function groundOf(count: number, isNarrow: boolean) {
 }
 
 export function NodesPicture({ slug, nodes, edges, isNarrow }: Props) {
+  // `!`: a lighthouse, which has another place.
   const ids = nodes.map(({ id, is_lighthouse }) => `${id}${is_lighthouse ? "!" : ""}`).join();
   const { order, middle } = keptFor(`nodes ${slug} ${ids}`, () => orderOf(nodes, edges));
   // The more boxes, the narrower they are.

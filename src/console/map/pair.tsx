@@ -136,6 +136,7 @@ function RoundTrips({ round_trips: bins, rtt_ms_median: median }: BetweenGroups)
   const lower = begin === 0 ? 0 : (bins[begin - 1]?.up_to_ms ?? 0);
   const upper = bins[end]?.up_to_ms;
   /** The place of the bar that has the median. */
+  // The last of all bins has no bound.
   const middle = shown.findIndex(
     ({ up_to_ms: bound }) => median !== null && (bound === null || median <= bound),
   );

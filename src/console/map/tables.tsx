@@ -114,6 +114,7 @@ function SearchedTable<T>({
           columns={columns}
           keyOf={keyOf}
           order={order}
+          // Rows keep their places while their values change. Another search or order places them anew.
           held={`${query.value}`}
           setOrder={(next: string) => setQuery({ [parameters.order]: next })}
           isTitled={columns.length > 4}

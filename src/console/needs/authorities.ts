@@ -36,8 +36,8 @@ export const caWord = ({ state, kind, not_before }: Authority, all: readonly Aut
     : state;
 
 /**
- * When the CAs of the present rotation begin, which is before its start. Signers may add an offline CA at any time: it says
- * nothing about the rotation.
+ * When the newest CAs begin, those of the present rotation, in ms: some minutes before its start, because CAs are back-dated. Signers
+ * may add an offline CA at any time: it says nothing about the rotation.
  */
 export const rotationBegins = (cas: readonly Pick<Authority, "offline" | "not_before">[]): number =>
   Math.max(...cas.flatMap((ca) => (ca.offline ? [] : [Date.parse(ca.not_before)])));
@@ -59,7 +59,10 @@ const dayMs = 86_400_000;
 const weekMs = 7 * dayMs;
 /** The weeks that a certificate can live. */
 export const weeks = Math.ceil(nodeLifetimeMs / weekMs);
-/** When certificates are renewed: a third of their life is left. As a share of these weeks, from now on. */
+/**
+ * How far into these weeks from now certificates are due, as a share from 0 to 1: they are renewed when a third of their life is left,
+ * so what ends before this place should have been renewed.
+ */
 export const renewalShare = nodeLifetimeMs / 3 / (weeks * weekMs);
 /** How many certificates end in each week from now. `ends`, `now`: ms. What ends later counts in the last one. `ended`: already. */
 export function endsByWeek(ends: readonly number[], now: number): { counts: number[]; ended: number } {

@@ -38,6 +38,7 @@ function onlineTile({ active, online }: Counted, history: History | undefined, s
   const { points = [], last, least, most } = history ?? {};
   const before = points.findLast(({ at }) => last != null && Date.parse(at) <= Date.parse(last.at) - hourMs);
   const fewer = before === undefined ? 0 : Math.round(before.online) - online;
+  // A few nodes come and go all the time: more than three, and than one in fifty, need somebody.
   const isFewer = fewer > Math.max(3, active / 50);
   // What is counted now belongs to the range, too.
   const [low, high] = [Math.min(least?.online ?? online, online), Math.max(most?.online ?? online, online)];

@@ -34,7 +34,7 @@ const none = "";
 /** Of the organization whose page is shown. */
 export const useRelays = (): readonly Relay[] => useList(relaysPath(currentSlug.value ?? "")).data ?? [];
 
-/** Nodes that need attention. `isCalm`: see `useResource`. */
+/** Nodes that need attention. `isCalm`: read again by time, not after each event. */
 export function useAttention(
   slug: string,
   { isCalm = false }: { isCalm?: boolean } = {},

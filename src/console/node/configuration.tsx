@@ -112,6 +112,7 @@ function useChanges(path: Path<Changes>, node: Node) {
 function Newest({ node }: { node: Node }) {
   const [isOpen, setOpen] = useState(false);
   const path = apiPath(nodesApi.config, { slug: currentSlug.value ?? "", id: node.id });
+  // The empty path sends no request.
   const { data, error } = useResource(isOpen ? path : "");
   return (
     <details onToggle={({ target }: Event) => setOpen(target instanceof HTMLDetailsElement && target.open)}>

@@ -68,6 +68,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     // The user has to read what others changed before it is overwritten.
     if (takeOver(await get(path))) return;
     await call(nodesApi.update, { slug, id: node.id }, changes);
+    // All that is shown of the organization: its paths begin with this one.
     await refresh(apiPath(organizationsApi.retrieve, { slug }));
     const name = changes.name ?? node.name;
     if (newNetworks.length + newExitGroups.length > 0)
@@ -111,6 +112,7 @@ function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
   const words = [...textFields, ...roleFields].flatMap((key) => {
     const value = typedNow[key];
     const valueWords = typeof value === "boolean" ? (value ? "yes" : "no") : value || "none";
+    // After the colon, the labels of roles explain them.
     return fields.includes(key) ? [`${nodeSettings[key].label.split(":")[0]}: ${valueWords}`] : [];
   });
   return (

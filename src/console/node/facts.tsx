@@ -50,7 +50,7 @@ function rolesAndPlace(node: Node): string {
 }
 
 const systemOf = ({ platform, agent_version: version }: Node): string =>
-  // Added, because a test takes a template that begins with "agent" for a command.
+  // Joined with `+`: a test would take a template that begins with "agent" for a command.
   [platform, version && "agent " + version].filter(Boolean).join(", ");
 
 /** The version of the engine; if it has known vulnerabilities, these and the command that updates it. */
@@ -147,6 +147,7 @@ const readBackTo = 2000;
 /** The newest events about a node, one line each. */
 export function Changed({ node, count }: { node: Node; count: number }) {
   const slug = currentSlug.value ?? "";
+  // As many events in one request as the API sends.
   const { events, isAll, isReading, older } = useLog(slug, 1000);
   const names = useMemberNames(slug);
   const found = events.filter((event) => isAbout(event, `node/${node.id}`)).slice(0, count);

@@ -6,6 +6,7 @@ import type { PathCounts } from "../../api/paths/paths.ts";
 const longestMs = 300;
 /** The share of the width of the shortest line. */
 const leastShare = 0.1;
+/** The share of a line whose round trip is unknown. */
 const unknownShare = 0.45;
 
 /** The share of the width, 0 to 1: logarithmic, so that paths within a room and across an ocean can be told apart. */

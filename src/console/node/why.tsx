@@ -48,6 +48,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
     return (
       <Problem
         node={node}
+        // As the beginning of a title. Most of the words begin with "its" or "it".
         title={findingWords[kind].replace(/^its? /, (word) => `I${word.slice(1)}`)}
         text="So it reported at its last check-in. On the machine, this says what to do:"
         lines={["sudo agent doctor"]}
@@ -123,7 +124,7 @@ const Problem = ({ node, title, text, lines, actions }: ProblemProps) => (
 
 const dayMs = 86_400_000;
 
-/** "22:01, 6m ago", with the day if that was not today. */
+/** "22:01 (6m ago)", with the day if that was 24 hours ago or more. */
 function Since({ at }: { at: string }) {
   const ms = Date.parse(at);
   const isRecent = now.value - ms < dayMs;
@@ -203,6 +204,7 @@ function usePermitted(slug: string, from: number, to: number | null): Explained[
 
 /** Nodes that others need: of one without such a role, it is no problem that it is away. */
 function HubAway({ node }: { node: Node }) {
+  // How many paths have no other way than a relay that is away: it decides how grave its absence is.
   const cut = useCut(currentSlug.value ?? "");
   if (!node.is_lighthouse && !node.is_relay) return null;
   const what = node.is_lighthouse ? "Nodes find each other by this lighthouse." : "It relays for others.";

@@ -22,6 +22,7 @@ export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
   const { data = [] } = useList(
     asked === "" ? "" : apiPath(nodesApi.list, { slug }, { page_size: "1000", ids: asked }),
   );
+  // How many paths have no other way than a relay that is away: it decides how grave the state of a relay is.
   const cut = useCut(slug);
   if (asked === "") return null;
   // Nodes that are away catch up when they are back; others need an administrator.

@@ -124,6 +124,7 @@ export function Filters({ nodes, hasPaths }: FiltersProps) {
   );
 }
 
+/** `isAny`: there are nodes, but the filter leaves none. `isRevoked`: the list is that of revoked nodes. */
 type NothingProps = { isAny: boolean; isRevoked: boolean };
 
 /** An empty list. If it is a filter that leaves nothing, offers the other lists. */

@@ -158,6 +158,7 @@ function useTable(
     () => filtered(all, filter, Date.now(), paths, aliases),
     [all, filterKey, paths, aliases],
   );
+  // For the page of a node: its keys j and k go through the nodes in the order of this list.
   lastShown.ids = useMemo(() => shown.map(({ id }) => id), [shown]);
   const { selected, chosen, dropped, select } = useSelection(nodes ?? none, shown, filterKey);
   const ofRevoked = isRevoked ? { revoked: "true" as const } : {};

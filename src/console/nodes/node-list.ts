@@ -224,6 +224,7 @@ onEvent((event: AuditEvent) => {
   const changed = changedBy(event);
   if (changed?.length === 0) return;
   for (const list of lists.values()) {
+    // The event does not say which nodes it changed.
     if (changed === undefined) list.isStale = true;
     for (const id of changed ?? []) list.changed.add(id);
     scheduleCatchUp(list);

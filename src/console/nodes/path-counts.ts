@@ -11,6 +11,7 @@ const countsPath = (slug: string) => apiPath(pathsApi.counts, { slug }, { page_s
 
 /** By node. `relayed` is without those whose relays are away, which have their own count. Asks nothing for the slug "". */
 export function usePathCounts(slug: string): CountsByNode {
+  // Calm: read every 20 seconds, because reports of paths make no event.
   const { data } = useList(slug === "" ? "" : countsPath(slug), { isCalm: true });
   // The same map while nothing changed: columns are made of it.
   return useMemo(

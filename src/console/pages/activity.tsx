@@ -91,6 +91,7 @@ const columnsFor = (names: Names, things: Things) => [
 
 /** Makes the function that says an event as a sentence. */
 const sentenceMaker = (names: Names, things: Things) => (event: AuditEvent) =>
+  // Without the names of groups of providers: a search and an export have their numbers.
   eventText(event, { names, things, words: new Map() });
 
 export function Activity() {
@@ -245,6 +246,7 @@ function Week({ slug, filter }: { slug: string; filter: Filter }) {
           const events = plural(count, "event");
           return {
             href: hrefWith(isOn ? { from: "", to: "" } : { from, to }),
+            // `from` and `to` are hours, such as 2026-11-26T08 (event-filter.ts).
             words: `${shortDay(start)}, ${from.slice(-2)}:00 to ${to.slice(-2)}:00: ${events}${failed === 0 ? "" : `, ${failed} of them failures`}${isOn ? "; show all again" : ""}`,
             isOn,
           };
@@ -367,6 +369,7 @@ function Filters({ slug, filter, events }: FiltersProps) {
             <Field key={key} label={label}>
               <input
                 type={type}
+                // Of an hour, the field shows the day.
                 value={type === "date" ? filter[key].slice(0, 10) : filter[key]}
                 list={key === "type" ? "event-types" : undefined}
                 placeholder={key === "type" ? "node.*" : undefined}

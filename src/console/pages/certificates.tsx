@@ -127,6 +127,7 @@ function CaPanel({ data }: { data: Authorities }) {
   const from = Math.max(Math.min(at, ...spans.map((span) => span.from)), at - yearMs);
   const to = Math.max(
     at,
+    // A planned CA has no end yet.
     ...spans.map((span) => (span.kind === "planned" ? span.from + yearMs / 2 : span.to)),
   );
   return (

@@ -279,6 +279,7 @@ function linesOf(groups: readonly Group[], most?: number): Group[] {
 function Canvas({ slug, sums, nodes, counts, selected, linkTo, isMatrix }: Shown & { isMatrix: boolean }) {
   const { groups, pairs, left_out, totals, broken } = sums;
   const all = peopled(groups);
+  // All groups: a matrix has no limit.
   const lines = linesOf(groups, Math.max(groups.length, 1));
   const perSquare = isMatrix ? 1 : perSquareOf(groups, nodes);
   const drawn = isMatrix ? all.length : Math.min(all.length, maxDrawn);

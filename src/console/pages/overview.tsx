@@ -281,6 +281,7 @@ const shownEvents = 6;
 
 /** The newest events, as sentences. What the control plane noted for its history says nothing new. */
 function Changed({ slug }: { slug: string }) {
+  // Twice as many as are shown, the oldest first: the notes among them are dropped.
   const { data = [] } = useResource(
     apiPath(eventsApi.list, { slug }, { before: `${behindAll}`, limit: `${2 * shownEvents}` }),
   );

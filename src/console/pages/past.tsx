@@ -28,6 +28,7 @@ const minuteMs = 60_000;
 const dayMs = 86_400_000;
 /** As a field of a time has it, in the browser's zone. */
 const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
+/** The columns of each table, with their widths in fractions of the whole. */
 const accessHeads = { From: 2, To: 2, State: 2, On: 2, Reason: 5, "Groups of its certificate": 3 };
 const ruleHeads = { Rule: 1, Direction: 1, On: 2, Peer: 2, Target: 2, Description: 3 };
 const flowHeads = { From: 2, On: 1, New: 1, Unanswered: 1, First: 2, Last: 2 };
@@ -200,6 +201,7 @@ function Report({ slug, signed, report }: Found & { slug: string }) {
   );
 }
 
+/** Flows of old reports do not say how many were answered: all of them count as answered. */
 function Reached({ slug, report }: { slug: string; report: PastReport }) {
   const { access, asked, refused, rules, did } = report;
   return (

@@ -113,6 +113,7 @@ function WithoutFactor({ slug, active }: { slug: string; active: readonly Member
 const longAwayMs = 30 * 86_400_000;
 const factorWords = { totp: "app", passkey: "passkey" } as const;
 
+/** The sign of a node's state that looks alike, and the word that is shown. */
 function stateOf({ state, is_disabled, last_seen_at: seen }: Member) {
   if (is_disabled) return ["revoked", "disabled"] as const;
   if (state !== "active") return ["waiting", "invited"] as const;

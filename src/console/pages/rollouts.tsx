@@ -35,7 +35,7 @@ type Member = SentOf<typeof rolloutsApi.nodes>[number];
 const listed = "20";
 /** How many nodes are listed, those that failed first. */
 const maxMembers = "200";
-/** The progress of nodes is no event: read it again this often while a rollout runs. */
+/** The progress of nodes is no event: read the rollout and its nodes, whose paths begin like its own, this often while it runs. */
 const readEveryMs = 5000;
 
 export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {

@@ -30,6 +30,7 @@ export function Servers() {
   const servers = data?.servers ?? [];
   const others = data === undefined ? [] : unlisted(data, history);
   const pointsOf = (name: string) => history?.hosts.find(({ host }) => host === name)?.points ?? [];
+  // Until the history is read, no point needs it.
   const everyS = history?.every_s ?? 300;
   return (
     <Page

@@ -64,6 +64,7 @@ function NewOrganization({ close }: { close(): void }) {
   const body = {
     slug,
     network,
+    // Without a named owner it is the caller, whose address need not be confirmed.
     ...(owner === me.value?.email ? {} : { owner }),
     ...(ownerId === "" ? {} : { owner_id: Number(ownerId) }),
   };

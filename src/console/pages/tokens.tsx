@@ -32,6 +32,7 @@ type Revoked = { kind: Kind; token: Token; name: string };
 
 /** When and by whom a token was made. A user who is no member has no name here; the events of the token have the number. */
 function madeColumns<T extends Token>(slug: string, kind: Kind, names: Names): Column<T>[] {
+  // 0 is the id of no user.
   const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "see Activity";
   return [
     timeColumn("made", "Made", ({ created_at }) => created_at),
@@ -40,8 +41,10 @@ function madeColumns<T extends Token>(slug: string, kind: Kind, names: Names): C
       title: "By",
       width: 2,
       text: by,
+      // The names come after the tokens: that is no change to be marked.
       ...(names.size === 0 ? { isRestless: true as const } : {}),
       cell: (token) => (
+        // Events have the singular: registration_token/7.
         <a href={`${pathOf(slug, "activity")}?subject=${kind.slice(0, -1)}/${token.id}`} title={by(token)}>
           <bdi>{by(token)}</bdi>
         </a>
@@ -169,6 +172,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
               : "No node registers with it any more, not even one that waits for approval, or was approved and has not come back."}{" "}
             It cannot be restored; a new one can be made.
           </p>
+          {/* With the role member, a service token registers no nodes. */}
           {"role" in token && token.role === "member" ? null : (
             <Check label="Also revoke the nodes that came with it" checked={endsNodes} set={setEndsNodes} />
           )}

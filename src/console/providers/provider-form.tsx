@@ -152,10 +152,11 @@ const shownFields = ["issuer", ...Object.keys(organizationProviderSettings)];
 
 type Shown = { settings: Settings; form: SettingsForm<Values>; error: ApiError | undefined };
 
-/** The fields of a titled section are rarely needed: out of sight, unless one is set or refused. */
+/** The fields of a titled section are rarely needed: out of sight, unless one is set or refused. Those of the section "" come first. */
 function Fields({ settings, form, error }: Shown) {
   const sections = Map.groupBy(Object.entries(settings), ([, { section }]) => section);
   const ofSection = (section: string) => Object.fromEntries(sections.get(section) ?? []);
+  // As the form was opened: a section must not close while the user empties its field.
   const [isSet] = useState(() => Object.keys(differing(form.now, usual)));
   return (
     <>

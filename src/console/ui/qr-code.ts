@@ -24,7 +24,10 @@ export function qrOf(text: string): Modules {
 
 /** The mode (4 bits), the length (8 or 16 bits) and the end (4 bits), in bytes. */
 const headBytes = (version: number) => (version < 10 ? 2 : 3);
-/** The rows and columns of the small alignment squares. */
+/**
+ * The rows and columns of the small alignment squares: 6, and then at equal even distances up to the last one. The formula gives the
+ * table of the standard.
+ */
 const positionsOf = (version: number): number[] => {
   const count = version === 1 ? 0 : Math.floor(version / 7) + 2;
   const step = Math.floor((version * 8 + count * 3 + 5) / (count * 4 - 4)) * 2;
@@ -52,12 +55,15 @@ function framed(data: Uint8Array, version: number): number[] {
     { length: halves.length / 2 },
     (_, at) => ((halves[2 * at] ?? 0) << 4) | (halves[2 * at + 1] ?? 0),
   );
-  // 236 and 17.
+  // 236 and 17 in turns: 236 ^ 253 is 17.
   for (let fill = 236; bytes.length < roomOf(version); fill ^= 253) bytes.push(fill);
   return bytes;
 }
 
-/** The product of two elements of the field of 256 elements, whose polynomial is 285. */
+/**
+ * The product of two elements of the field of 256 elements, whose polynomial is 285. By the bits of `b` from the highest one: the sum
+ * is doubled, reduced by the polynomial, and gets `a` where the bit is set.
+ */
 function product(a: number, b: number): number {
   let sum = 0;
   for (let bit = 7; bit >= 0; bit--) sum = (sum << 1) ^ ((sum >> 7) * 285) ^ (((b >> bit) & 1) * a);
@@ -72,6 +78,7 @@ function withChecks(data: readonly number[], version: number): number[] {
   const count = blocksOf(version);
   const degree = checksOf(version);
   const all = bytesOf(version);
+  // The coefficients of (x - 1)(x - 2)(x - 4)…, without that of the highest power, which is 1.
   const divisor = Array.from({ length: degree }, (_, at) => Number(at === degree - 1));
   for (let round = 0, root = 1; round < degree; round++, root = product(root, 2))
     for (let at = 0; at < degree; at++)
@@ -145,6 +152,7 @@ function draw(version: number, bytes: readonly number[]): Modules {
     set(8, at < 6 ? at : at < 8 ? at + 1 : size - 15 + at, isDark);
     set(at < 8 ? size - 1 - at : at === 8 ? 7 : 14 - at, 8, isDark);
   }
+  // This one is always dark.
   set(8, size - 8, true);
   // The version, twice, from 7 on.
   const number = guarded(version, 12, 7973);
@@ -153,7 +161,8 @@ function draw(version: number, bytes: readonly number[]): Modules {
     set(x, y, ((number >> at) & 1) === 1);
     set(y, x, ((number >> at) & 1) === 1);
   }
-  // The bits of the bytes: up and down in columns of two, from the right, without the column of the timing line.
+  // The bits of the bytes: up and down in columns of two, from the right, without column 6, which is the timing line. Left of it
+  // `right` is odd: `right + 1` tells up from down as before.
   let bit = 0;
   for (let right = size - 1; right > 0; right -= right === 8 ? 3 : 2)
     for (let step = 0; step < size; step++)

@@ -104,7 +104,7 @@ export function SettingField({
     );
   if (typeof value === "object" && value !== null)
     return <ListField {...{ setting, value, field, put }} errors={error?.fields} offered={items} />;
-  // The command line and the API accept any number: a saved one that is not offered is added.
+  // The command line and the API accept any number: a saved one that is not offered is added. Null is there already.
   const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
   const choosable = values ?? numbers;
   if (choosable !== undefined)
@@ -144,7 +144,7 @@ type ListProps = Pick<SettingProps, "field" | "setting" | "offered"> & {
   put(items: readonly unknown[]): void;
 };
 
-/** A list whose changes replace the whole of it. */
+/** A list whose changes replace the whole of it. It may be empty if it is so at first: the text of an empty list is "". */
 function ListField({ field, setting, offered = [], value, errors, put }: ListProps): VNode {
   const { label = "", more: help, lines = false, initial } = setting;
   const items = value.map((item) => itemText(setting, item));

@@ -7,6 +7,7 @@ import { onEllipse, ringOrder, type Point } from "../map/places-on-ring.ts";
 type NetworkProps = { groups: readonly Group[]; pairs: readonly Pair[] };
 type Dot = Point & { group: Group; radius: number };
 
+// All lengths are in units of the picture.
 const width = 316;
 const height = 148;
 const centre = { x: width / 2, y: height / 2 + 2 };
@@ -17,8 +18,9 @@ export function Network({ groups, pairs }: NetworkProps) {
   const { hub, ring } = drawnOf(groups);
   const find = pairFinder(pairs);
   const { order } = ringOrder(ring, (a, b) => pathsOf(find(a.name, b.name)));
+  // 80 by 24: the room of a ring with its name.
   const points = onEllipse(order.length, ellipse, { width: 80, height: 24 });
-  // The more rings, the smaller they are. Radii grow with the root of the number of nodes.
+  // Radii grow with the root of the number of nodes, by at most 10, or 6 among more than seven rings.
   const largestRoot = Math.sqrt(Math.max(1, ...ring.map(({ nodes }) => nodes)));
   const unit = Math.min(0.85, (ring.length > 7 ? 6 : 10) / largestRoot);
   const dotOf = (group: Group, { x, y }: Point): Dot => ({
@@ -28,6 +30,7 @@ export function Network({ groups, pairs }: NetworkProps) {
     radius: Math.min(14, Math.max(group === hub ? 7 : 4, 4 + unit * Math.sqrt(group.nodes))),
   });
   const origin = { x: 0, y: 0 };
+  // One ring alone stands in the middle.
   const isAlone = order.length === 1 && hub === undefined;
   const dots = order.map((group, place) => dotOf(group, (isAlone ? undefined : points[place]) ?? origin));
   const middle = hub === undefined ? [] : [dotOf(hub, origin)];
@@ -70,6 +73,7 @@ const pathsOf = (pair: Pair | undefined) => (pair === undefined ? 0 : pathsIn(pa
 const pointText = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
 
 function Ring({ group, x, y, radius }: Dot) {
+  // The name stands on the outer side of the ring.
   const isLeft = x < centre.x - 20;
   const length = 2 * Math.PI * radius;
   const share = group.nodes === 0 ? 0 : onlineIn(group) / group.nodes;

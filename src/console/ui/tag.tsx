@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { Sign } from "./icon.tsx";
 import type { SignName } from "./drawings.ts";
 
-/** A group. `isAll`: everything, or a role, which is no group. `isPort`: as it is typed. */
+/** A group. `isAll`: everything, or a role, which is no group. `isPort`: a port, in the font of what is typed. */
 export const Tag = ({ text, isAll, isPort }: { text: string; isAll?: boolean; isPort?: boolean }) => (
   <bdi class={`tag${isAll === true ? " all" : ""}${isPort === true ? " port" : ""}`}>{text}</bdi>
 );

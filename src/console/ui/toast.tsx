@@ -7,7 +7,7 @@ const shownMs = 6000;
 const shown = signal<{ sentence: string; isFailure: boolean }>();
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Shows a sentence in place of the last one. */
+/** Shows a sentence in place of the last one. `unturned`: a name in it cannot change the direction of the other words. */
 export function tell(sentence: string, isFailure = false): void {
   shown.value = { sentence: unturned(sentence), isFailure };
   clearTimeout(timer);

@@ -35,6 +35,7 @@ import { EditWebhook, webhooksPath } from "./webhook-forms.tsx";
 import { eventsOf, WebhookById } from "./webhook-page.tsx";
 
 export function Alarms({ rest: [id] }: { rest: readonly string[] }) {
+  // Below this page stand the pages of webhooks, by their ids.
   return id === undefined ? <AllAlarms /> : <WebhookById key={id} id={id} />;
 }
 
@@ -42,6 +43,7 @@ function AllAlarms() {
   const slug = currentSlug.value ?? "";
   const path = apiPath(alarmsApi.list, { slug });
   const { data, error } = useResource(path);
+  // How many paths have no other way than a relay that is away: with none, such an alarm is not red.
   const cut = useCut(slug);
   const organization = useResource(apiPath(organizationsApi.retrieve, { slug })).data;
   return (
@@ -168,9 +170,11 @@ function ChangeRule({ slug, own, rule, close }: ChangeProps) {
   const [groups, setGroups] = useState("");
   const [value, setValue] = useState(rule?.value ?? "");
   const names = rule === undefined ? partsOf(groups).map((group) => ofGroup + group) : [rule.name];
+  // The usual value is not stored: "" removes what the organization chose.
   const body = { alarm_rules: withValue(own, names, value === rule?.usual ? "" : value) };
   const form = useAction(async () => {
     await call(organizationsApi.update, { slug }, body);
+    // All that is shown of the organization: its paths begin with this one.
     await refresh(apiPath(organizationsApi.retrieve, { slug }));
     close();
   });

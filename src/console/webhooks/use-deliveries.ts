@@ -69,6 +69,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
       void refresh(path);
       // The oldest deliveries of a webhook are sent first, and may lie beyond those that `refresh` reads. A failure needs
       // no sentence: the bar says that the control plane is away.
+      // The page that ends with the oldest one under way.
       if (oldest >= readAtOnce) older(items[oldest - readAtOnce]?.id).catch(() => undefined);
     }, lookEveryMs);
     return () => clearInterval(timer);

@@ -93,6 +93,7 @@ export function Deletion({ webhook, close }: { webhook: Webhook; close(): void }
     <Confirm
       title={`Delete the webhook ${webhook.url}?`}
       action="Delete the webhook"
+      // The address of a mailbox has no host.
       typeName={new URL(webhook.url).host || webhook.url}
       effect="There is no way back: deliveries that wait are not sent, and a new webhook has another secret."
       run={() => go(pathOf(slug, "alarms"))}

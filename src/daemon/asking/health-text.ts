@@ -31,7 +31,7 @@ export function isHealthy(status: OrganizationState): boolean {
   );
 }
 
-/** Every finding with what to do about it. */
+/** Every finding with what to do about it. A cure in lower case is a command line. */
 export function findingNotes({ findings = [] }: OrganizationState): string[] {
   return findings.map(({ what, cure }) => `${what}: ${/^[a-z]/.test(cure) ? `\`${cure}\`` : cure}`);
 }

@@ -40,7 +40,7 @@ async function observeUnit(
 ): Promise<Observed> {
   const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
   const wanted = (isAtBoot: boolean) => (isAtBoot && !isStopped(directory) ? "up" : "down");
-  // systemd does not answer: the process table shows what runs, and files show what it starts. The findings name it.
+  // systemd does not answer: the process table shows what runs, and files show what it starts. `status` says so.
   if (unit === undefined)
     return observeProcess(join(directory, "config.yml"), wanted(isEnabled(engineUnit(slug))));
   return {

@@ -65,7 +65,7 @@ async function unitsOf(
 ): Promise<Partial<Record<OrganizationState["mode"], UnitState>>> {
   const { daemonUnit, isEnabled } = await import("../../platform/systemd/systemd.ts");
   const { checksState, unitState } = await import("../../platform/service-state.ts");
-  // Skips systemd if the daemon answers and is enabled at boot.
+  // Skips systemd if the daemon answers and is enabled at boot: then there is nothing to find.
   const asksDaemon = modes.has("desktop") && !(daemonAnswers && isEnabled(daemonUnit));
   const [server, desktop] = await Promise.all([
     modes.has("server") ? checksState(system) : undefined,
@@ -133,6 +133,7 @@ function watchFindings(status: OrganizationState, watcher: Watcher, now: number)
   const { unit, daemon, checkedAt } = watcher;
   const broken = brokenWatch(status, watcher);
   if (broken !== undefined) return [broken];
+  // A daemon that was started by hand, beside a unit that is off, is what its user wants.
   const startsAtBoot =
     unit === undefined || unit.startsAtBoot || (mode === "desktop" && unit.pid !== daemon?.pid);
   const boot = startsAtBoot

@@ -39,6 +39,7 @@ export async function readStatus(
   const list = async () => void (slugs = listOrganizations(configRoot));
   const answer = await statusOfDaemon(address, probe !== undefined, system, list);
   slugs ??= listOrganizations(configRoot);
+  // In the answer to `status` these are objects; the type also has the slugs of the answer to `list`.
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
   const found =

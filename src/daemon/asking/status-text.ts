@@ -59,6 +59,7 @@ function notesOn(status: OrganizationState): string[] {
   const keys = pending.filter((key) => rest.data_plane?.why !== "restart" || !/_?offloads$/.test(key));
   const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(slug)}\``;
   return [
+    // A finding may say the same.
     ...(message === undefined || findings.some(({ what }) => what.endsWith(message)) ? [] : [message]),
     ...(rest.state === "stopped" && rest.wanted === "down"
       ? [`To start it: \`${brand.executable} start ${quoteWord(slug)}\``]
@@ -93,6 +94,7 @@ function headline(report: StatusReport): string {
 function row(status: OrganizationState, withPeers: boolean, now: number): string[] {
   const checkin = status.last_checkin_at;
   return [
+    // The one that `switch` chose.
     status.active === true ? `${status.team} *` : status.team,
     stateText(status),
     status.ip_address,

@@ -96,6 +96,7 @@ function savedHealth(
 ): Pick<OrganizationState, "health" | "last_checkin_at" | "relayed" | "confirm"> {
   const now = system.now();
   const { health, last_checkin_at, relayed, confirm } = saved ?? {};
+  // `uptime_s` is in whole seconds, so the engine may be up to a second older.
   const isOfThisEngine = health !== undefined && now - Date.parse(health.checked_at) < (uptime_s + 1) * 1000;
   return {
     ...given({ last_checkin_at, relayed, confirm }),

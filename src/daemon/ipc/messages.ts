@@ -68,6 +68,7 @@ export type OrganizationState = {
   seal?: SealSeen;
   /** Offloads and buffers of the engine. Older daemons do not send them. */
   data_plane?: ShownDataPlane;
+  /** It is the one that `switch` chose. */
   active?: true;
   /** The node ends when it stops; its certificate lives for an hour. */
   ephemeral?: true;

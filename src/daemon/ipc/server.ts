@@ -79,7 +79,7 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
       const connection = socket.data;
       if (connection === undefined) return;
       receive(connection, bytes);
-      // Further bytes stay in the kernel's buffer until these are answered and the answers are read.
+      // Further bytes stay in the kernel's buffer until these are answered and the answers are read: `answerLines` resumes.
       if (connection.working || !isRead(connection)) socket.pause();
       work(socket, connection);
     },

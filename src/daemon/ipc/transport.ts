@@ -32,6 +32,7 @@ export async function listenLocal<Data>(
   access: Access,
   handlers: Bun.SocketHandler<Data>,
 ): Promise<{ stop(): void }> {
+  // Half open: a client that sends nothing more may still wait for answers.
   if (address.kind === "pipe")
     return Bun.listen<Data>({ unix: address.name, socket: handlers, allowHalfOpen: true });
   const { path } = address;

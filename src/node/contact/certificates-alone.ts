@@ -49,8 +49,10 @@ export async function applyCertificates(
   let reached = false;
   try {
     const inForce = filesInForce(directory);
+    // A file that the seal refuses is replaced by the one in force.
     const files = await underSeal(await sealInForce(directory, slug), sent, () => inForce);
     const state = readSyncState(directory);
+    // config.yml before the settings of this machine were put into it. The new generation keeps it.
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
     if (state === undefined || serverYml === undefined || !isRenewal(inForce, files)) return nothing;
     // After a kill between switch and reload it is unknown what the engine runs with.

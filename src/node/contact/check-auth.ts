@@ -49,6 +49,7 @@ export async function checkAuth(
   });
   const late = new AppError("control_plane_unreachable", "The control plane did not answer in time");
   const outcome = orStillRevoked(organization, latest ?? unsure(slug, late));
+  // A damaged organization obeys revocations only: anything else is unsure.
   const { damage } = organization;
   return damage === undefined || outcome.report.result === "revoked" ? outcome : unsure(slug, damage.error);
 }
@@ -97,6 +98,7 @@ const localFailures: readonly string[] = [
 /** The outcome of all turns so far: a stop or start of an earlier turn stays part of it, unless this turn did the reverse. */
 function conclude(slug: string, turn: Turn, earlier: AuthOutcome | undefined): AuthOutcome {
   const earlierAction = earlier?.report.action ?? "none";
+  // A turn that did nothing keeps what an earlier one did. Of a revoked node only a stop is kept, below: an earlier start is over.
   const action = turn.action === "none" && turn.result !== "revoked" ? earlierAction : turn.action;
   const result = turn.result === "ok" && action === "started" ? "resumed" : turn.result;
   const wasStopped = turn.result === "revoked" && (action === "stopped" || earlierAction === "stopped");

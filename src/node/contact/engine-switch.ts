@@ -119,6 +119,7 @@ export async function rollBack(
   markApplied(directory);
   if (!reached) return;
   try {
+    // Not running: it ended with the failed configuration, so there is nothing to reload.
     const isRunning = await control.running();
     await (restart || !isRunning ? control.restart() : control.reload());
   } catch (error) {

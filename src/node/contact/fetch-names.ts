@@ -26,7 +26,10 @@ export function makeNamesKeeper(
   { slug, directory }: { slug: string; directory: string },
   { system, log }: { system: Pick<System, "now">; log: Log },
 ): NamesKeeper {
-  /** The version and view of hosts.json, kept so that a check-in need not read a long file. Undefined: read it. */
+  /**
+   * The version and the view (which names this node may see) of hosts.json, kept so that a check-in need not read a long file.
+   * Undefined: read it.
+   */
   let position: NamesRequest | undefined;
   /** ms since 1970. */
   let pausedUntil = 0;
@@ -92,6 +95,7 @@ export function applyNames(before: HostsFile, answer: NamesAnswer): HostsFile {
   for (const id of answer.removed_aliases) aliases.delete(id);
   for (const node of answer.nodes) nodes.set(node.id, node);
   for (const alias of answer.aliases) aliases.set(alias.id, alias);
+  // An answer has these two only if they differ from the request's; empty ones mean that there are none any more.
   const { version, view, suffix = before.suffix ?? "", peers = before.peers } = answer;
   const lists = { nodes: [...nodes.values()], aliases: [...aliases.values()] };
   const settings = {

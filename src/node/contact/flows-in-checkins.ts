@@ -12,7 +12,7 @@ export function flowsReport(
 ): FlowsReport | undefined {
   const waiting = areFlowsReported(organization) ? waitingFlows(organization.directory) : undefined;
   if (waiting === undefined) return undefined;
-  // `from` and `to`: seconds since that boot. `at`: the clock at `to`, in ms.
+  // `boot`: the beginning of that boot's id. `from` and `to`: seconds since that boot. `at`: the clock at `to`, in ms.
   const { boot, generation: _, at, from, to, ...report } = waiting;
   const { id = "", ms } = system.bootTime();
   // After a reboot only the machine's clock knows how long ago the report was made.

@@ -46,7 +46,7 @@ export type FollowDeps = {
   /** The running engine, which an update may change. Costs a process (systemctl), or a search of all processes. */
   engine(): Promise<EngineInUse>;
   command: string;
-  /** A user asks for it (sync.ts). */
+  /** A user asks for it: downloads all files, and tries again what the engine refused a short time ago. */
   isAsked?: boolean;
   log: Log;
   system: EngineRunner &
@@ -137,6 +137,7 @@ async function obeyRequests(
   deps: FollowDeps,
 ): Promise<void> {
   if (move !== undefined) await (await import("./move-control-plane.ts")).obeyMove(move, organization, deps);
+  // Without a new order, too: an update that is under way learns of the check-in, and its last report may still have to be sent.
   if (update !== undefined || existsSync(updateOrderPath(organization.directory)))
     await (await import("./requests/update-orders.ts")).takeUpdateOrder(update, organization, deps);
   if (drill !== undefined)
@@ -228,6 +229,7 @@ async function roleReports(
   return {
     relayed,
     ...given({ addresses, flows, paths: pathsReport, drill: lastDrillTaken(directory, startDrill) }),
+    // A lighthouse asks whether any other node is online: if one is and it hears none, it is cut off.
     ...(health !== undefined && config.is_lighthouse ? { others: true as const } : {}),
     ...(isHub(config) ? { tcp: tcpFallbackPort(organization) } : {}),
   };

@@ -93,6 +93,7 @@ async function resumeOrders(organization: Organization, deps: FollowDeps): Promi
 async function takeTurn(loop: Loop): Promise<AfterTurn> {
   const { organization, deps, options, pace, names, syncLocally, refreshPackets } = loop;
   const { signal, leftS, onTurn } = options;
+  // sync.json as it was read just now; undefined if it has changed since, or is not there: followOnce reads it again.
   const state = await syncLocally();
   // Also before the check-in: another process may have changed the configuration, and the control plane may be away.
   refreshPackets();

@@ -115,6 +115,7 @@ async function surroundingsNow(
   if (surroundings === undefined && isAlone) return undefined;
   // Loaded on demand: most machines have one organization without routes.
   const { noteResolved } = await import("../files/granted/resolved-hosts.ts");
+  // Also without such routes: the overlays of the other organizations must not route what this one needs.
   await noteResolved(directory, system);
   if (surroundings === undefined) return undefined;
   const { readMachine, surroundingsOf } = await import("../files/granted/machine-facts.ts");

@@ -39,7 +39,8 @@ async function takeMove(
 ): Promise<void> {
   const pin = join(directory, "api-ca.crt");
   const credentials = readCredentials(directory);
-  // A node without a pin trusts public authorities already, and no document changes its address.
+  // With `damage`, the configuration is a copy that is good for revocations alone. A node moves once (`moved`). Without a pin it
+  // trusts public authorities already, and no document changes its address.
   if (damage !== undefined || credentials.moved !== undefined || !existsSync(pin)) return;
   const { order_key: key } = config;
   const parsed = v.safeParse(Jws, jws);

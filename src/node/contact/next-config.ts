@@ -158,6 +158,8 @@ export async function completeNext(
   const { isNew, serverYml, etag, configVersion } = received;
   const seal = await sealInForce(directory, organization.slug);
   const files = await underSeal(seal, received.files, () => filesInForce(directory));
+  // `next` is the engine of the next start. `version`, below, is the older one of it and of the one that runs: both must accept the
+  // file.
   const place = {
     directory,
     slug: organization.slug,
@@ -166,6 +168,7 @@ export async function completeNext(
     engine: deps.engine.next,
     seal,
   };
+  // The networks of files in force were examined when they came.
   if (isNew) refuseNetworks(place, deps.log);
   const { surroundings, settings, comparedWithSeal, ...accepted } = readSent(serverYml, place);
   const { config: sent, leftOut, unresolved } = await withoutUnresolved(accepted.config, deps.system);
@@ -211,6 +214,7 @@ async function withPinned(
   const { order_key: sentKey, ...others } = received;
   const { order_key: pinnedKey } = pinned;
   const own = { mode: pinned.mode, registered_at: pinned.registered_at };
+  // No key was pinned at the registration, so no later one can be proven.
   if (pinnedKey === undefined) return { ...others, ...own };
   // Keep the sequence of the fields that were sent: without changes the file stays the same.
   const kept = { ...received, ...own };

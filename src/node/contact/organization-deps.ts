@@ -72,12 +72,14 @@ export async function examineEngine(
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (!isRunByUnits({ directory, mode: config.mode }, system))
     return unmanagedEngine({ slug, directory }, system, log);
+  // Whether the log level hides the engine's messages about start and reload. config.yml is read now too: a caller may replace it.
   const logSilence = rememberSilence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   const engine = systemdEngine({ slug, directory }, system, logSilence);
   const wanted = async () => !isStopped(directory) && (await engine.isEnabled());
   return {
     ...engine,
     wanted,
+    // systemd leaves a start out while config.yml is missing, and does not make up for it.
     async startLeftOut() {
       // A revoked node stays off, and the check-in starts a restored one, with its new certificate.
       const note = readRevokedNote(directory) ?? readRestoredNote(directory);

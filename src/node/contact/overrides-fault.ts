@@ -24,6 +24,7 @@ export async function faultInOverrides(
     const found = await refusal(test, { overrides: alone, name: `${key} in ${path}` });
     if (found !== undefined) return new AppError(found.code, found.message, hint);
   }
+  // Each key alone is accepted: then the engine refuses their combination.
   const together = await refusal(test, { overrides, name: path });
   return together === undefined ? undefined : new AppError(together.code, together.message, hint);
 }

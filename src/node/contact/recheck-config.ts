@@ -44,6 +44,7 @@ export async function recheckInForce(
   // Undefined if it is damaged.
   const ymlInForce = readWhole(path);
   if (state === undefined || (isChecked(state) && ymlInForce !== undefined)) return undefined;
+  // Without server.yml, the text in force is all that is left of what the control plane sent.
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? ymlInForce;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return undefined;
@@ -133,6 +134,7 @@ function finishAgain(
 ): string | undefined {
   const { host_names: names, data_plane: dataPlane } = state;
   try {
+    // As in the text in force: only a new configuration gives the engine a control socket, or ends it.
     const localApi = hasLocalApi(ymlInForce, directory);
     return finishConfig(config, directory, { names, localApi, dataPlane });
   } catch (error) {

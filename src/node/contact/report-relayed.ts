@@ -23,7 +23,8 @@ export async function relayedReport(
 
 /**
  * The configuration of a paused relay forbids new relayed connections, but the engine keeps those that it has. This closes the
- * tunnels of their peers; engines before 1.12 cannot do that. Does not reject: the next check-in tries again.
+ * tunnels of their peers; engines before 1.12 cannot do that. Does not reject: the next check-in tries again. Called after each
+ * check-in whose answer says that the relay is paused.
  */
 export async function endForwarding(
   { directory }: Pick<Organization, "directory">,

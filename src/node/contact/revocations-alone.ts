@@ -124,6 +124,7 @@ async function switchBlocklist(
 ): Promise<void> {
   // After a kill between switch and reload it is unknown what the engine runs with.
   const restart = !isApplied(directory);
+  // server.yml is config.yml before the settings of this machine were put into it: when they change, config.yml is made of it again.
   const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
   const source = serverYml === undefined ? configInForce : readOwnYaml(serverYml, "server.yml");
   pruneGenerations(directory);

@@ -57,6 +57,7 @@ export async function syncOrganization(organization: Organization, deps: SyncDep
     // Undefined: the control plane has nothing new, and an older program kept no source of the files in force.
     const next = await prepareOrRevoke(reopened, download, deps);
 
+    // Without the note of a configuration that was refused as a whole: that is no setting.
     const formerLeftOut = (readSyncState(directory)?.left_out ?? []).filter(
       ({ key }) => key !== wholeConfiguration,
     );
@@ -100,6 +101,7 @@ async function applyInForceOrRevoke(
     const failedGeneration = currentGeneration(directory);
     const formerGeneration = lastApplied(directory);
     if (failedGeneration === undefined || formerGeneration === undefined || next === undefined) throw error;
+    // `reached`: the engine was told to apply the failed files, and it is unknown what it runs with.
     await rollBack(directory, formerGeneration, failedGeneration, { restart: true, reached: true }, control);
     const revocations = await applyRevocations({ directory, slug }, next.sent, { control, log });
     return { ...resultOfReturn(directory, next), reason: `${messageOf(error)}${revocations}` };

@@ -64,6 +64,7 @@ export async function installMissing(
     say(`installing   ${argv.join(" ")}`);
     const env = { ...childEnvironment(system.env), DEBIAN_FRONTEND: "noninteractive" };
     const result = await system.run(argv, { timeoutMs: 600_000, env });
+    // Without a new list of packages, the installation may still succeed.
     if (result.status === 0 || argv.includes("update")) continue;
     throw new AppError("failed", `${argv.join(" ")}: ${result.stderr.trim().split("\n").at(-1) ?? ""}`);
   }
@@ -155,6 +156,7 @@ export async function playInside(
   const stop = new AbortController();
   const abort = () => stop.abort();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, abort);
+  // Standard input ends when the outer process ends it, or is gone (enterNamespaces).
   const starter = Bun.stdin.stream().getReader();
   void starter.read().then(abort, abort);
   try {

@@ -69,6 +69,7 @@ async function holdNamespace(): Promise<Bun.Subprocess> {
     stdout: "pipe",
     stderr: "ignore",
   });
+  // Its line says that the namespace is there.
   const { done } = await holder.stdout.getReader().read();
   if (done) throw new AppError("failed", "Cannot create a network namespace");
   return holder;

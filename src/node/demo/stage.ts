@@ -135,6 +135,7 @@ async function waitForHandshake(
 ): Promise<number> {
   for (let waited = 0; waited < 10_000; waited += 2) {
     for (const line of log.read().map(parseLogLine)) {
+      // `vpnIp`: one address, of engines before 1.10. `vpnAddrs`: a list.
       const peers = [line?.fields["vpnIp"], line?.fields["vpnAddrs"]].flat();
       if (line?.msg === "Handshake message received" && peers.includes(address)) return performance.now();
     }

@@ -46,6 +46,7 @@ export async function writeBundle(
       if (text !== undefined) content.set(`${slug}/${name.replace("current/", "")}`, text);
     }
     const log = logOf(slug);
+    // Of these only the last lines, which is enough for local-changes.json: it has one.
     const files = {
       "engine.log": log,
       "engine.log.hang": hangLog(log),

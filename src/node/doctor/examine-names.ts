@@ -54,6 +54,7 @@ export async function examineNames(
   );
 }
 
+/** `way`: that of this system. The one in use is in `state.service.serving`, and may be the hosts file instead. */
 type Examined = Required<Pick<Places, "way" | "owner" | "path">> & { state: NamesState };
 
 /** While names are off, a control plane may still expect a name server here, and the file may still have names. */
@@ -82,6 +83,7 @@ function damagedFile({ state, path, way, owner }: Examined): Finding | undefined
 function faultOfService({ state, path, way }: Examined): Finding | undefined {
   const { service } = state;
   const restart = restartNames({ way });
+  // With systemd-resolved, the hosts file has the names while the service is away: there the file alone is examined.
   if (way !== "resolved" && service === undefined) return fail("the daemon does not serve names", restart);
   if (!state.isCurrent) return warn(`the names in ${path} are not current`, restart);
   if (service?.fault !== undefined)
@@ -122,6 +124,7 @@ function disturbedLink({ state: { service }, path }: Examined): Finding | undefi
   const { way, links }: { way: Way["way"]; links: readonly LinkState[] } = service.serving;
   const link = links.find(({ state }) => state === "disputed" || state === "refused");
   if (link === undefined) return undefined;
+  // Only systemd-resolved has settings of an interface; the other ways have rules by the organization.
   const { slug, device = slug, reason = "" } = link;
   if (way === "nrpt" || way === "resolver_files") return warn(`${slug}: ${reason}`, routesCommand(way, slug));
   return link.state === "refused"

@@ -252,6 +252,7 @@ async function examineMtu(
   }
   const { bytes, name, isFull } = narrowest;
   const all = measured.length === 1 ? "" : ` on all ${measured.length} measured paths`;
+  // All measured paths are well. `status` also measures other ones, so what it found stays.
   if (isFull && lostLarge !== undefined) return fail(lostLarge.what, lostLarge.cure);
   if (isFull) return ok(`Packets of the overlay's full size (${bytes} bytes) pass${all}`);
   const fit = all === "" ? "" : `; ${bytes} bytes pass${all}`;

@@ -111,6 +111,7 @@ function engineState(slug: string, status: ShownStatus | undefined): Finding {
 
 function notRunning(slug: string, { state, wanted, findings = [] }: ShownStatus): Finding {
   if (state === "revoked") return skipped("it does not run: access was revoked");
+  // Its finding is then `forgotten`: without a record, nothing says that it should be stopped.
   if (wanted === "down")
     return findings.length > 0 ? skipped("it is stopped") : ok("it is stopped, as wanted");
   return fail(`it should run, but is ${state}`, `${run} start ${quoteWord(slug)}`);

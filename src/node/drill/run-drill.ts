@@ -67,6 +67,7 @@ async function takeAway(drill: DrillState, deps: DrillDeps): Promise<string | un
   const isChosen = drill.isDead || drill.kind === "control-plane-away";
   if (drill.isRefused && isChosen)
     return "drills took too much of its time: 10 minutes at once, then a tenth of the time";
+  // Not chosen, or the control plane is away: then check-ins pause by themselves (planeAwayMs), and nothing is to be done here.
   if (!drill.isDead) return undefined;
   await system.sleep(Math.max(0, drill.beginsAt - system.now()));
   const leftMs = leftOf(drill, deps);

@@ -180,6 +180,7 @@ export async function firstByTcp(
   system: Pick<EdgeContext["system"], "env">,
 ): Promise<string | undefined> {
   const asked = hubs.map(async (hub) => {
+    // For one question only: it is not told of the engine's ports, and sends no datagram of the engine.
     const way = await openTcpWay({
       url: hub.url,
       proxy: proxyFor(hub.url, system.env),

@@ -30,6 +30,7 @@ export const failoverPart: EdgePart = {
     const versionOf = rememberVersions(context.system);
     const version = async () => {
       const process = await context.control.process();
+      // `undefined`: no file to compare the process with, so the program that runs is asked.
       return process === undefined ? undefined : runningVersion(process, undefined, versionOf);
     };
     const deps = {

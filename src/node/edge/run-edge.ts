@@ -30,6 +30,7 @@ export async function runEdge(
   /** After a failed start: monotonic ms before which the part is not started again. */
   const notBefore = new Map<EdgePart, number>();
   const files = watchFiles(context);
+  /** `files.retry`: after a part that did not start, the next round looks again, although no file has changed. */
   const start = async (part: EdgePart, key: string) => {
     if (system.monotonic() < (notBefore.get(part) ?? 0)) return files.retry();
     try {

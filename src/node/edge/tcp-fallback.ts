@@ -194,6 +194,7 @@ async function goBack(
   log.info("UDP passes again: this node leaves TCP", { team: slug });
   nudges.to = answers;
   const from = performance.now();
+  /** A way that the engine has used counts as used until it is silent for `quietMs`, measured from now on. */
   const isUsed = ({ way }: Way) =>
     way.usedAt !== undefined && performance.now() - Math.max(way.usedAt, from) < quietMs;
   while (performance.now() - from < longestReturnMs && [...ways.values()].some(isUsed))

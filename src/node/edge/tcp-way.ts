@@ -26,7 +26,7 @@ export type TcpWay = {
   readonly usedAt: number | undefined;
   /** Sends a datagram by TCP. */
   send(datagram: Uint8Array): void;
-  /** Whether the hub's engine answers within the time. */
+  /** Whether the hub's engine answers within the time. One question at a time. */
   ask(withinMs: number): Promise<boolean>;
   close(): void;
 };
@@ -58,6 +58,7 @@ export async function openTcpWay({ url, proxy, port, enginePorts, passes }: TcpW
         usedAt = performance.now();
         if (passes(bytes)) batch.add(bytes);
       },
+      // A lost datagram is no fault: the engine sends again.
       error: () => undefined,
     },
   });

@@ -16,7 +16,7 @@ import { quoteWord } from "../../base/quote.ts";
 import { describe, parseLogLine } from "./log-lines.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 
-/** Limit for engine messages in an error. */
+/** Limit for engine messages in an error, in characters. */
 export const maxReasonLength = 400;
 export type EngineRunner = Pick<System, "run" | "isRoot" | "platform">;
 

@@ -261,9 +261,11 @@ async function installPackage(
   const to = await engineVersion(program, system);
   if (request.isUpdate === true && channelError !== undefined && installed !== undefined)
     if (compareVersions(to, installed.version) <= 0) throw noNewerEngine(channelError, installed, to);
+  // The configured path is the one of the package, whose manager has replaced the file itself.
   if (isPackagedPlace(places.overlayBinary, system)) {
     return { ...outcomeOf(installed, to, program), source: "package" };
   }
+  // By a link, updates of the package take effect. A program that others than root can replace is copied instead.
   const candidate = isRootsAlone(program)
     ? linkCandidate(places.overlayBinary, program)
     : writeCandidate(places.overlayBinary, readEngineFile(program));

@@ -72,14 +72,14 @@ export function systemdEngine(
     process: () => mainProcess(place, system),
     reload: async () => {
       const { reloadByApi } = await import("./local-api.ts");
-      // Tried first: reading the journal takes longer than a reload by the control socket.
+      // Tried first: reading the journal takes longer than a reload by the control socket. Undefined: the engine has no socket.
       const keys = await reloadByApi(controlSocket(directory), system);
       if (keys?.some(needsRestart) === true)
         return restart(place, "try-restart", { silent: isSilent() }, system);
       if (keys !== undefined) return;
       await readJournal(unit, system, async (tail) => {
         const identity = await mainProcess(place, system);
-        // Another process may have restarted the unit just now.
+        // Another process may have restarted the unit just now, and SIGHUP ends an engine that is not ready.
         if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
         await (await control(tail)).reload();
       });

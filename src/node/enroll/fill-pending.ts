@@ -107,6 +107,7 @@ async function renderFirst(
   { system, log }: FillDeps,
 ): Promise<{ files: ConfigFiles; state: SyncState }> {
   const seal = await sealInForce(pending, slug);
+  // For what the seal refuses, the file of an earlier registration stays, if there is a good one.
   const accepted = await underSeal(seal, config.files, () => ignoringDamage(() => filesInForce(final)));
   const hostCrt = accepted["host.crt"];
   const machine = await readMachine(final, system, apiBase);
@@ -114,6 +115,7 @@ async function renderFirst(
   const place = { directory: final, slug, hostCrt, machine, allowedIn: pending, seal, engine };
   refuseNetworks(place, log);
   const sent = readSent(config.files["config.yml"], place);
+  // `{}`: no address is known from before.
   const names = await resolveNames(sent.config, engine, {}, system, maskedNetworks(hostCrt));
   const own = readOverrides(final);
   // A new node has measured nothing (`trial`), and decided nothing before.
@@ -168,8 +170,8 @@ function notSealed(pin: string, reason = "the control plane sent no seals"): App
 }
 
 /**
- * Removes all but the keys: after a killed run the pending directory may have its files, or even be the directory that it replaced,
- * with the note of a revocation.
+ * Removes all but the keys, and the lock that this run holds: after a killed run the pending directory may have its files, or even
+ * be the directory that it replaced, with the note of a revocation.
  */
 function keepOnlyKeys(pending: string): void {
   for (const name of readdirSync(pending)) {
@@ -183,8 +185,9 @@ const ownFiles = ["overrides.yml", "permissions.json", enforcedMark, sealFile];
 /** The files that --force removes with the directory, because nothing takes their place. */
 export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[]): Step[] {
   const planned = steps.flatMap((step) => (step.step === "file" ? [step.path] : []));
-  // An order stays valid if the same node registers again.
+  // An order stays valid if the same node registers again. The other three are made anew, without steps in the plan.
   const kept = [...ownFiles, "orders.json", "current", "generations", "lock"];
+  // Exists while a user has stopped the organization. A registration does not start it again (register.ts).
   if (mode === "server") kept.push(basename(stoppedPath(directory)));
   const names = existsSync(directory) ? readdirSync(directory) : [];
   return names

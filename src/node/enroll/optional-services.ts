@@ -21,6 +21,7 @@ export function planNames(
   system: Pick<System, "platform" | "env" | "executable">,
   options: NamesOptions,
 ): Change[] {
+  // The file that tells the daemon to serve names; undefined where a systemd unit does.
   const { switchPath } = namesPlaces(system, settings.stateDb);
   if (switchPath !== undefined)
     return [{ change: "file", path: switchPath, content: '{"schema":1}\n', mode: 0o644 }];
@@ -48,6 +49,7 @@ export function exitBlockChanges(
   system: Pick<System, "platform">,
 ): Change[] {
   const nft = nftProgram(system);
+  // `unitsServe`: the units of this machine run the organizations of this root, and not those of another one.
   if (!hasSystemd(system) || !unitsServe(configRoot) || nft === undefined) return [];
   return exitInstallation(
     directory === undefined ? undefined : { nft, file: blockFile(directory) },

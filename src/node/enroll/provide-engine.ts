@@ -129,6 +129,7 @@ async function* candidatesFor(
   // Undefined stands for the list of this program's own releases.
   const lists = [...(need.kind === "newer" ? [undefined] : []), ...(served === undefined ? [] : [served])];
   for (const releaseUrl of lists) {
+    // Beside the newcomer's authority, those of the control planes that are registered here.
     const trusting = trustingControlPlanes(configRoot, system);
     const listed = await newestListed({ releaseUrl }, stateDb, trusting).catch((error: unknown) =>
       logUnusable(releaseUrl, error, log),

@@ -130,6 +130,7 @@ async function decideForFirstStart(slug: string, settings: ServiceSettings, syst
 function checkInByHand({ configRoot }: ServiceSettings, system: Pick<System, "platform" | "env">): string {
   const usualRoot = defaultPlaces(system.platform, system.env).configRoot;
   const where = configRoot === usualRoot ? "" : ` --config-root ${quoteWord(configRoot)}`;
+  // As long as the timer's run keeps its check-in open (platform/systemd/units.ts).
   return `${brand.executable} check-auth --all --wait 58${where}`;
 }
 

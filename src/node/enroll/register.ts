@@ -84,6 +84,7 @@ export async function register(
     const request = await makeRequest(registration, name, keys, settings, system);
     const answer = await sendRequest(client, registration, request, { system, log }).catch(
       (error: unknown) => {
+        // Keys that the control plane may have are kept: the next run registers the same node with them.
         if (mustDropKeys(error, registration, isResumed)) removeTree(pending);
         throw explainRefusal(error, registration, name);
       },

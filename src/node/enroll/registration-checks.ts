@@ -65,6 +65,7 @@ export function requireRegistrable(registration: Registration, { configRoot }: {
     return { directory, formerName: undefined };
   }
   refuseExisting(directory, registration);
+  // With the keys that are here it becomes the same node again, whose name stays.
   const formerName = keepsKeys(directory) ? salvageOrganization(configRoot, slug).name : undefined;
   if (name !== undefined && formerName !== undefined && name !== formerName) {
     throw new AppError(

@@ -75,6 +75,7 @@ async function applyFamily(family: Family, goal: Goal, system: UsedSystem): Prom
   const commands = await commandsFor(family, goal, system);
   if (commands.length === 0) return;
   try {
+    // -force: `ip` goes on after a command that fails, and tells the failure by its exit status.
     await run(family, ["-force", "-batch", "-"], system, { input: `${commands.join("\n")}\n` });
   } catch (error) {
     if (!goal.isLeaving || (await commandsFor(family, goal, system)).length > 0) throw error;
@@ -87,6 +88,7 @@ async function commandsFor(family: Family, { plan, isLeaving }: Goal, system: Us
   const routes = await readRoutes(family, system);
   const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);
   const wantedRoutes = plan.routes[family];
+  // Routes are added before the rules that lead to them, and removed after these: no rule ever leads to a table without its routes.
   const adding = [
     ...wantedRoutes
       .filter((each) => !routes.includes(each))

@@ -40,6 +40,7 @@ export function chooseExit(
   // Wait for the exit in use, also before others are looked at: the first answer need not be that of the best one.
   if (now - triedAt <= graceMs) return { exit, isAlive: false, isSure: false };
   const [nearest] = candidates
+    // It answered when it was asked last.
     .filter((each) => each !== exit && isHeard(each, othersEveryMs + roundMs))
     .filter(({ ip }) => now - (leftAt.get(ip) ?? -Infinity) > restMs)
     .toSorted((a, b) => (heard.get(a.ip)?.rttMs ?? 0) - (heard.get(b.ip)?.rttMs ?? 0));

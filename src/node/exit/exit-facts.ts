@@ -57,6 +57,7 @@ export class MachineFacts {
 export function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): ExitFacts | undefined {
   const config = readOwnYaml(readTextIfThere(join(directory, "config.yml")) ?? "", "config.yml");
   const mark = valueAt(config, "listen.so_mark");
+  // `tenants`: the organizations of this machine (machine-facts.ts).
   const tenant = machine.tenants.find((each) => each.slug === slug);
   const device = tenant?.inForce.device;
   if (tenant === undefined || device === undefined) return undefined;

@@ -96,7 +96,7 @@ function rulesOf(facts: ExitFacts, family: Family): [number, string][] {
   ];
 }
 
-/** So high that any other default route of the table is preferred. */
+/** Above the metric of any other default route of the table: the kernel prefers the lowest. */
 const lastMetric = 4_278_198_272;
 
 function routesOf(facts: ExitFacts, family: Family): string[] {
@@ -113,7 +113,7 @@ export function localNetworks(attached: readonly string[]): string[] {
   return [...new Set(parseNetworks(masked).flatMap((each) => (isPrivate(each) ? [each.text] : [])))].sort();
 }
 
-/** Name servers whose questions are sent to the exit instead: all but those on loopback and in overlays. */
+/** Name servers of IPv4 whose questions are sent to the exit's IPv4 address instead: all but those on loopback and in overlays. */
 function redirected({ nameServers, overlay, others }: ExitFacts): string[] {
   const inside = parseNetworks([...overlay, ...others.networks, "127.0.0.0/8"]);
   return ofFamily(4, nameServers).filter((each) => {

@@ -28,6 +28,7 @@ export async function leaveKernel(
   { slug, directory }: Place,
   system: Pick<System, "run" | "platform">,
 ): Promise<string | undefined> {
+  // Without `ip` this machine never used an exit.
   if (ipProgram(system) === undefined) return undefined;
   keepBlock({ slug, directory }, undefined);
   return othersWithExit({ slug, directory }).length === 0

@@ -46,12 +46,14 @@ export function exitBody(
   const device = tenant?.inForce.device;
   const ip = tenant?.addresses.find((each) => !each.includes(":"));
   if (tenant === undefined || device === undefined || ip === undefined) return undefined;
+  // The default routes in the certificate of an exit are no networks behind it.
   const behind = parseNetworks(subnets).filter(({ prefix }) => prefix > 0);
   const others = machine.tenants.flatMap((each) => (each === tenant ? [] : (each.inForce.device ?? [])));
   return versioned(
     chainsOf([
       {
         name: "forward",
+        // After the filters of other programs, which have priority 0. A packet that either drops is dropped.
         hook: "filter hook forward priority 10",
         rules: forwardRules(tenant, behind, others).map((each) => `iifname "${device}" ${each}`),
       },
@@ -64,6 +66,7 @@ export function exitBody(
         name: "names",
         hook: "nat hook prerouting priority -100",
         rules: [
+          // Nodes that use this exit probe it by this address: the node itself answers.
           `iifname "${device}" ip daddr ${insideExit} icmp type echo-request dnat ip to ${ip}`,
           ...nameServerRules(device, ip, machine),
         ],
@@ -88,7 +91,7 @@ function forwardRules(tenant: Tenant, behind: readonly Network[], others: readon
   return [
     "ct state established,related accept",
     ...bothFamilies(behind, "accept"),
-    // The answers of our own name server.
+    // Questions that `names` has sent to this machine's name server, which may be in one of the closed networks below.
     ...tenant.addresses.map((each) => `ct status dnat ${toAddress(each)} accept`),
     ...bothFamilies(closedNetworks(tenant.networks), "drop"),
     ...new Set(["ov-*", ...others].map((each) => `oifname "${each}" drop`)),
@@ -104,6 +107,7 @@ function inputRules(tenant: Tenant, behind: readonly Network[], isOpen: boolean)
     ...bothFamilies(behind, "accept"),
     ...[...tenant.addresses, insideExit].map((each) => `ct status dnat ${toAddress(each)} accept`),
     ...tenant.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
+    // Link-local and multicast addresses, which lead no further than this machine.
     "ip6 daddr { fe80::/10, ff00::/8 } accept",
     "drop",
   ];

@@ -78,6 +78,7 @@ async function requireUsable(
     throw fail("Exits are used on Linux only, with the program ip (the package iproute2)");
   if (strict && nftProgram(system) === undefined)
     throw fail("--strict needs the program nft (the package nftables)");
+  // The engine for which the last configuration was made; "": its version was unknown.
   const engine = readSyncState(directory)?.data_plane?.engine;
   if (!can(engine, "packet_mark"))
     throw fail(
@@ -105,6 +106,7 @@ async function requireUsable(
 
 /** Throws if the kernel would drop the packets of peers, because the way back to them is another interface. */
 function refuseStrictFilter(command: string, { defaultDevices }: MachineState): void {
+  // Of IPv4 alone: the kernel has no such filter for IPv6.
   for (const device of defaultDevices[4]) {
     // The kernel uses the larger of the two values. 1 is its strict mode.
     if (Math.max(filterOf("all"), filterOf(device)) !== 1) continue;

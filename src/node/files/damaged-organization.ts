@@ -68,6 +68,7 @@ export function openForRevocations(configRoot: string, slug: string): Organizati
     const [config] = copies;
     if (config === undefined) throw error;
     const copiesOfNode = copies.filter((copy) => copy?.node_id === config.node_id);
+    // An order counts if any of them signed it: the key may have changed between two copies.
     const orderKeys = copiesOfNode.flatMap((copy) => copy?.order_key ?? []);
     return { slug, directory, config, damage: { error, orderKeys } };
   }

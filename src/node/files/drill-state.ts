@@ -10,13 +10,14 @@ import { readValidJson } from "./json-file.ts";
 const number = v.pipe(v.number(), v.integer());
 const DrillState = v.object({
   order: number,
+  /** Any word: a newer control plane may order a kind that this version does not know. */
   kind: v.pipe(v.string(), v.maxLength(32)),
   isDead: v.boolean(),
   beginsAt: number,
   endsAt: number,
   /** Drills have taken too much of the time already: in this one the node only watches its peers. */
   isRefused: v.optional(v.boolean(), false),
-  /** The time of drills that took something away, as far as it counts (`withDrill`). It includes this one. */
+  /** The time of drills that took something away, as far as it counts (`withDrill`): `ms` at the time `at`. It includes this one. */
   taken: v.optional(v.object({ ms: v.number(), at: v.number() }), { ms: 0, at: 0 }),
   /** Nothing is left to do. */
   isDone: v.boolean(),
@@ -38,7 +39,10 @@ export function drillLeftMs({ endsAt }: DrillState, now: number): number {
   return leftMs > mostDrillTimeMs ? 0 : Math.max(0, leftMs);
 }
 
-/** Whether the time for the node's report of the drill is over. */
+/**
+ * Whether the time for the node's report of the drill is over: it waits `afterDrillMs` for its peers, and as long to send it. Or the
+ * clock was set back.
+ */
 export const isLate = ({ endsAt }: DrillState, now: number): boolean =>
   now > endsAt + 2 * afterDrillMs || endsAt - now > mostDrillTimeMs;
 
@@ -56,7 +60,10 @@ export function planeAwayMs(directory: string, isEphemeral: boolean, now: number
 export const isAbortOf = ({ order }: DrillState, next: Pick<DrillOrder, "order" | "ends_in_ms">): boolean =>
   next.order === order + 1 && next.ends_in_ms <= 0;
 
-/** The state of a drill that is aborted now. Its remaining time no longer counts as taken. */
+/**
+ * The state of a drill that is aborted now. Its remaining time no longer counts as taken. It has the number of the order that aborts
+ * it, and is not done: what was taken away has to come back.
+ */
 export function abortedDrill(drill: DrillState, now: number): DrillState {
   const { taken, isRefused, order } = drill;
   // A refused drill was never counted.

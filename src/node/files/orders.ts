@@ -42,6 +42,7 @@ export async function acceptOrder(
   const order = await examine(jws, organization, history);
   if (!("damage" in history) && history.last?.jws === jws) return { order };
   try {
+    // A directory may be in place of the file: no write replaces that.
     if ("damage" in history) removeTree(path);
     writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
   } catch (error) {
@@ -82,7 +83,7 @@ async function examine(jws: string, organization: Organization, history: History
 }
 
 /**
- * Whether an order is newer than the last one. If orders.json is gone, the note of a revocation has the number: then the same
+ * Whether an order is newer than the last one. If orders.json is gone or damaged, the note of a revocation has the number: then the same
  * revocation is also accepted again, which changes nothing, but no restore with this number.
  */
 function isNewer(order: Order, last: Order | undefined, note: RevokedNote | undefined): boolean {
@@ -154,7 +155,8 @@ type CarriedOut = {
 
 /**
  * Stops the engine of a revoked node, or starts that of a restored one. What the user wants (`wanted`) is only read, and only at
- * the restore: a user's starts and stops also count while the node is revoked.
+ * the restore: a user's starts and stops also count while the node is revoked. `seq` is unset without a signed order: a control plane
+ * that never sent an order key refused this node, or an interrupted restore goes on.
  */
 export async function carryOut(
   order: Pick<Order, "action" | "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
@@ -168,6 +170,7 @@ export async function carryOut(
   const stoppedBy = note ?? readRestoredNote(directory);
   if (stoppedBy === undefined) return { action: "none" };
   if (note !== undefined) beginRestore(directory);
+  // `was_wanted` is in notes of version 0.1.0 alone.
   const start = stoppedBy.was_wanted !== false && ((await engine.wanted?.()) ?? true);
   deps.log.info(
     start
@@ -206,7 +209,8 @@ async function revoke(
     }
   }
   await engine.stop();
-  // The overlay was stopped before: it is noted, or marked by an earlier run, which could not write the note either.
+  // The overlay was stopped before: it is noted, or an earlier run on the full disk could leave only an empty note
+  // (writeRevokedNote), which reads as `damagedNote`.
   if (isNoted || (note === damagedNote && unsaved !== undefined))
     return { action: "none", ...given({ unsaved }) };
   log.warn("The control plane has revoked this node; its overlay is stopped", {

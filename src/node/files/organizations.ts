@@ -36,6 +36,7 @@ export function openOrganization(configRoot: string, slug: string): Organization
   requireDirectory(directory);
   refuseForeignDirectory(directory);
   const path = join(directory, "node-config.json");
+  // A registration that was killed between its two renames leaves no directory here.
   if (!isThere(path)) finishReplacement(configRoot, slug);
   const config = readNodeConfig(path, slug);
   if (config !== undefined) return { slug, directory, config };

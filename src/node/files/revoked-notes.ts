@@ -108,6 +108,7 @@ function markRevoked(directory: string): void {
 export function canNote(directory: string): boolean {
   const probe = join(directory, ".auth-probe");
   try {
+    // About as large as a note with the longest reason.
     writeFileAtomic(probe, "x".repeat(8192), 0o600);
     removeTree(probe);
     return true;

@@ -31,9 +31,12 @@ export const UpdateState = v.object({
   settings: v.optional(v.boolean()),
   /** The last report, if the control plane was away for too long to get it. */
   unsaid: v.optional(v.omit(UpdateReport, ["order"])),
-  /** Probes that were answered before the update, such as `4 small 10.77.0.1`. */
+  /** Probes that were answered before the update: family of the address, size and peer, such as `4 small 10.77.0.1`. */
   answered: v.optional(v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(200))),
-  /** How the node reached its peers before the update (compare-before.ts). */
+  /**
+   * How the node reached its peers before the update: `Before` of compare-before.ts. Addresses of peers, the mean share of lost
+   * probes (0 to 1), how many peers had a tunnel, and the engine's memory in kilobytes.
+   */
   before: v.optional(
     v.object({
       direct: addresses,
@@ -84,6 +87,7 @@ export function permittedUpdates(directory: string): readonly string[] {
   const { updates } = permissionsOrNone(directory);
   const place = { configRoot: dirname(directory), slug: basename(directory) };
   if (updates.length === 0 || updatingBeside(place) !== undefined) return [];
+  // An entry is `agent`, `engine` or `engine=URL`.
   return updatable.filter((what) => updates.some((entry) => entry.split("=")[0] === what));
 }
 

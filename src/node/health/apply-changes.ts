@@ -29,6 +29,7 @@ export async function applyChanges(
     const sealed = await withSeal(place);
     if (sealed === undefined || !rewriteConfig(sealed, machine, changes)) return false;
     const needsRestart = changes.routes !== undefined && !can(await version?.(), "reload_tun");
+    // Without `restart`, the caller cannot restart it: then new routes come into force at its next start.
     await (needsRestart ? (control.restart ?? control.reload) : control.reload)();
     return needsRestart;
   });

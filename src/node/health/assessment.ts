@@ -190,6 +190,7 @@ function contactOf(input: AssessmentInput, facts: Facts, { ageMs }: EngineSeen):
   );
   const isMade =
     records.some(([, record]) => isAnswering(record, now)) ||
+    // The engine drops a dead tunnel before this time.
     refusing.some(([, { since }]) => now - since >= outlivesMs);
   // An answer since then shows that another node is online, whatever the control plane said.
   const answeredAt = Math.max(...records.map(([, record]) => record.answeredAt ?? -Infinity));
@@ -242,6 +243,7 @@ function stateOfHub(
   if (record.missed < brokenAfter) return "early";
   if (isBroken(record)) return "lost";
   if (inventory.tunnels.get(address) !== undefined) return "tunnel";
+  // An engine that reports its tunnels has none to it.
   return inventory.reportsTunnels || lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
 }
 

@@ -40,6 +40,7 @@ export type Facts = {
   isInside(address: string): boolean;
 };
 
+/** More are not probed. */
 const maxLighthouses = 8;
 
 /** By sealed address: the address outside of the sealed network. */

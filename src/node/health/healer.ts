@@ -78,6 +78,7 @@ export class Healer {
     this.#deps = deps;
     this.healings.push(...(saved?.healings ?? []));
     const until = now + inheritedMs;
+    // config.yml does not say whose addresses these are. Each stands in place of its peer, which no peer matches.
     const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
     const relays = inherited.relays && { chosen: inherited.relays, reviewAt: until };
     this.#state = saved?.state ?? { ...initialHealing, denials, relays, tryPromote: inherited.try_promote };

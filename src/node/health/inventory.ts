@@ -124,6 +124,7 @@ export class Inventory {
   goneAmong(addresses: readonly string[]): string[] {
     const facts = this.#facts;
     if (facts === undefined) return [];
+    // Peers by the configuration, whether hosts.json lists them or not.
     const hubs = new Set([...facts.lighthouses, ...facts.relays, ...facts.otherHubs]);
     const gone = addresses.filter((each) => this.isBlocked(each));
     const unsure = addresses.filter(

@@ -7,7 +7,10 @@ export class NamedPeers {
   /** Address → when a user named it, monotonic ms. */
   readonly #namedAt = new Map<string, number>();
 
-  /** `now`: monotonic ms. The peers that were named last are kept, each with its latest time. */
+  /**
+   * `now`: monotonic ms; earlier than in a former call for names that another run has saved (saved-probes.ts). The peers that were named
+   * last are kept, each with its latest time.
+   */
   add(addresses: readonly string[], now: number): void {
     for (const address of addresses.slice(0, mostNamed)) {
       if ((this.#namedAt.get(address) ?? Number.NEGATIVE_INFINITY) > now) continue;

@@ -181,6 +181,7 @@ export class OrganizationHealth {
     this.#lastAheadMs = aheadMs;
   }
 
+  /** Which of these are no longer peers. */
   goneAmong(addresses: readonly string[]): string[] {
     return this.#inventory.goneAmong(addresses);
   }
@@ -221,6 +222,7 @@ export class OrganizationHealth {
     await this.check(withinMs, { address });
     // A tunnel may have come up for the probe.
     await this.#refresh();
+    // In the list, a sealed node has the address by which the control plane knows it.
     const shown = this.#inventory.snapshot?.facts.known?.get(address) ?? address;
     return this.#listed().filter((each) => each.address === shown);
   }

@@ -41,6 +41,7 @@ export function pacesOf(
 ): Map<string, number> {
   const busy = busyTunnels(tunnels, now);
   const relays = busy.flatMap((each) => (each.remote === undefined ? each.relays : []));
+  // The last entry of an address counts: the shortest pace.
   return new Map([
     ...watched.map((address) => [address, watchedMs] as const),
     ...busy.slice(0, mostBusy).map(({ address }) => [address, busyMs] as const),

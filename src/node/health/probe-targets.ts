@@ -62,6 +62,7 @@ function servedOf({ records, tunnels }: Probable, served: readonly string[]): st
     .toSorted(([, a], [, b]) => (b.answeredAt ?? 0) - (a.answeredAt ?? 0))
     .map(([address]) => address);
   const youngest = tunnels.all.toSorted((a, b) => b.since - a.since).map(({ address }) => address);
+  // Half of the places are for peers that answered, so that new ones are noticed too.
   return [...new Set([...answered.slice(0, maxServed / 2), ...youngest, ...served])].slice(0, maxServed);
 }
 

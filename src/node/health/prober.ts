@@ -167,6 +167,7 @@ export class Prober {
     this.makeDue(addresses);
     for (const address of addresses) {
       const target = this.#targets.get(address);
+      // With the probe that is due now, a silent address is decided after `burst` misses (isSettled), another one after `brokenAfter`.
       if (target !== undefined) target.burstLeft = target.missed >= brokenAfter ? burst - 1 : burst;
     }
   }
@@ -282,6 +283,7 @@ function newTarget(now: number): Omit<Target, "dueAt" | "everyMs"> {
 function countMissIfLate(target: Target, now: number): void {
   if (target.awaiting === undefined || now - target.awaiting.sentAt < answerWithinMs) return;
   target.missed += 1;
+  // After the burst at the usual pace, whatever `everyMs` is: the loss, which was urgent, is known by then.
   target.dueAt = target.burstLeft > 0 ? now : target.awaiting.sentAt + probeEveryMs;
   target.burstLeft = Math.max(0, target.burstLeft - 1);
   target.awaiting = undefined;

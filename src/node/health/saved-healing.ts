@@ -18,6 +18,7 @@ const time = v.pipe(
 );
 const remote = v.optional(text(64));
 
+/** A HealingState as JSON: its declaration explains the members. `loss` is left out. */
 const State = v.object({
   peers: v.pipe(
     v.record(
@@ -77,6 +78,8 @@ export function readHealing(
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Saved), source);
   if (!parsed.success) return undefined;
   const { at, monotonic, state, healings } = parsed.output;
+  // The time of the writing by this process's clock, less that by the writer's. After the system's clock was set back, no time counts as
+  // passed since.
   const shift = clock.monotonic() - Math.max(0, clock.now() - at) - monotonic;
   return { state: moveTimes(state, shift), healings };
 }

@@ -71,6 +71,7 @@ export function savedHealthDirectory(configRoot: string, platform: NodeJS.Platfo
   const directory = `/run/${brand.id}-health`;
   const root = resolve(configRoot);
   if (root === resolve(defaultPlaces(platform, {}).configRoot)) return directory;
+  // Organizations of another configuration root may have the same slugs.
   return join(directory, `at-${Bun.hash(root).toString(36)}`);
 }
 

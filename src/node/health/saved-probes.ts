@@ -141,6 +141,7 @@ function takeOver(
   const saved = readSaved(SavedProbes, join(directory, `${slug}.probes.json`));
   if (saved === undefined) return undefined;
   const now = clock.monotonic();
+  // By this process's clock. If the system's clock was set back since, no time counts as passed.
   const savedAt = now - Math.max(0, clock.now() - saved.at);
   const { prober, named } = known;
   const gone = new Set(known.goneAmong(Object.keys(saved.probes)));

@@ -51,6 +51,7 @@ type PeerFacts = {
   /** How the underlay address of a tunnel is shown. */
   labelOf(remote: string): string;
   note?: string | undefined;
+  /** Monotonic ms. */
   now: number;
 };
 
@@ -89,6 +90,7 @@ function probeOf(
   if (record?.answeredAt === undefined) return { probe: "not_probed" };
   const loss = lossOf(record, now);
   if (isBroken(record)) return { probe: "broken", ...given({ loss }) };
+  // No probe within the last minute.
   if (loss === undefined || record.rttMs === undefined) return { probe: "not_probed" };
   // The last answer says nothing about a probe that was missed since.
   const rtt = record.missed > 0 ? {} : { rtt_ms: Math.round(record.rttMs * 100) / 100 };

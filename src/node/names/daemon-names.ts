@@ -52,6 +52,7 @@ export async function serveNamesInDaemon(
         service ??= makeService({ statePath, settings: openWay(way, system) }, system, log);
         await service.serve(await reader.read());
       }
+      // This worked: the next failure is logged, even if it is the same.
       warn("");
     } catch (error) {
       waitMs = afterFailureMs;

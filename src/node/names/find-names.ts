@@ -82,6 +82,7 @@ export async function askSystem(
   if (taken.has(name)) return { source: "hosts", answers };
   if (namesIn((block ?? []).join("\n")).has(name)) return { source: "block", answers };
   const link = linkOf(slug, service?.serving);
+  // Disputed: another program changes the settings again and again, and ours are set again after each change.
   return { source: link?.state === "served" || link?.state === "disputed" ? "resolver" : "dns", answers };
 }
 

@@ -45,6 +45,7 @@ export function splitHosts(text: string): SplitHosts {
   }
   if (isInside) throw damaged();
   const outside = rest.join("");
+  // If another program has added lines below the block, the line feed before it is needed.
   return { rest: isAfterFeed && endsWithBlock ? outside.replace(/\n$/, "") : outside, block };
 }
 

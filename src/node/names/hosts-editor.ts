@@ -60,6 +60,7 @@ export function makeHostsEditor(
       try {
         const found = fstatSync(fd, { bigint: true });
         const age = now() - Number(found.mtimeMs);
+        // A time in the future is of a clock that was ahead: do not wait for it.
         if (age >= 0 && age < quietMs) return "later";
         const text = readAll(fd);
         const base = lateText(text) ?? text;

@@ -54,6 +54,7 @@ export async function keepNames(places: Places, { system, log }: Deps, signal?: 
     while (!isReplaced()) {
       let waitMs = everyMs;
       try {
+        // After a round that worked (`warn("")`) the next failure is logged, even if it is the same.
         const known = await reader.read();
         const inBlock = await service?.serve(known);
         if (block.run(known, inBlock) === "fought") {
@@ -123,6 +124,7 @@ export function makeNamesStep(
         (taken) => hostsLines(known.names.list(inBlock, maxHostsNames + taken.size), taken, search).lines,
       );
       rightStamp = result === "same" ? stamp : undefined;
+      // Another program is writing the file: the next round tries again.
       if (result === "later") return result;
       restores = result === "same" || areUnwritten ? 0 : restores + 1;
       areUnwritten = false;

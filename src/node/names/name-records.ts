@@ -200,6 +200,7 @@ type Naming = {
 
 function recordOfNode(node: NamedNode, naming: Naming): NameRecord {
   const { slug, lighthouses, sealed, index, ownNetworks, sealedOwners, fullNames } = naming;
+  // The index tells which node or alias has a label. One that a sealed node may have is for that node alone.
   const labels = hostLabels(node.name).filter(
     (label) => isNode(index.byName(label), node) && (sealedOwners.get(label) ?? node.name) === node.name,
   );

@@ -67,6 +67,7 @@ export function makeService(
   return {
     async serve(known: LoadedNames): Promise<(slug: string) => boolean> {
       await keepResolver(known);
+      // Without a resolver, the system must not be pointed at it.
       const serving: Way = fault === undefined ? await settings.keep(known.zones) : settings.without(fault);
       const peers = await peerServers.serve(known);
       const state: ServiceState = {

@@ -1,4 +1,5 @@
-// Reads the names again when a file that they depend on has changed. Many names are read by a process of their own.
+// Reads the names again when a file that they depend on has changed. Many names are read by a process of their own, so that
+// the resolver goes on answering meanwhile.
 
 import { statSync } from "node:fs";
 import { join } from "node:path";

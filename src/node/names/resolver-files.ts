@@ -40,6 +40,7 @@ export function clearResolverFiles(directory: string): void {
 function putFiles(directory: string, zones: readonly Zone[], text: string): LinkState[] {
   removeExcept(directory, new Set(zones.flatMap(({ domains }) => domains)));
   return zones.map(({ slug, domains }) => {
+    // Writes the files that are missing or old. What stays in the list belongs to another program.
     const foreign = domains
       .map((domain) => join(directory, domain))
       .filter((path) => {

@@ -46,6 +46,7 @@ export async function openSockets(
       port,
       socket: {
         data(socket, packet, fromPort, from) {
+          // Nothing can be sent to port 0.
           const index = fromPort === 0 ? undefined : indexFor(from);
           if (index === undefined) return;
           const reply = answerQuery(packet, index, "udp");

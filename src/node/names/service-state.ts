@@ -70,7 +70,7 @@ export function linkOf(slug: string, serving: Way | undefined): LinkState | unde
     : undefined;
 }
 
-/** Whether the names of this organization belong into the hosts file. */
+/** Whether the names of this organization belong into the hosts file. Without a service (`undefined`) nothing else serves them. */
 export function isInHostsFile(slug: string, serving: Way | undefined): boolean {
   if (serving?.way === "resolved") return linkOf(slug, serving)?.state === "refused";
   return serving === undefined || serving.way === "hosts";

@@ -30,6 +30,7 @@ export async function examineSuffix(
     const { name_suffixes: allowed } = readPermissions(join(configRoot, slug));
     if (!allowed.includes(sent))
       return { name: sent, reason: `root has not allowed it: sudo ${brand.executable} names allow ${sent}` };
+    // From here on root has allowed it, and a reason means a refusal (`isRefused`).
     const reason = await whyRefused(configRoot, slug, sent);
     return reason === undefined ? { name: sent } : { name: sent, reason, isRefused: true };
   } catch (error) {

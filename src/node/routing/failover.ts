@@ -101,6 +101,7 @@ class Failover {
     this.#applied = JSON.stringify({ via, kept });
     const now = deps.monotonic();
     for (const [network, router] of Object.entries(via))
+      // Round trips are compared again after the first round of echoes.
       this.#choices.set(network, { via: router, reviewAt: now + usedEveryMs, failed: {} });
     for (const [host, router] of Object.entries(kept))
       this.#kept.set(host, { via: router, until: now + keptMs, network: "" });

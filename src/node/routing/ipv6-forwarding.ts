@@ -34,6 +34,7 @@ export function openForwarding6(
   // New interfaces begin with the values of "default".
   const accepting = readdirSync(root).filter((each) => each !== "all" && read(raPath(each)) === "1");
   const toRestore = {
+    // At most as many as the note may hold (router-file.ts).
     acceptRa: [...new Set([...(former?.acceptRa ?? []), ...accepting])].sort().slice(0, 1000),
   };
   if (isOff || accepting.length > 0) note(toRestore);

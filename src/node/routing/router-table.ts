@@ -43,6 +43,8 @@ export function tableBody(filter: Filter): string {
   const gone = watched.flatMap(({ offer: { network } }) => (down.has(network) ? [network] : []));
   return chainsOf([
     {
+      // Other nodes ask by an echo request with a mark whether a network is reached (route-probe.ts). Its mark is the first 64 bits
+      // behind the 64 of the ICMP header. Without an answer they take another router.
       name: "reached",
       hook: "filter hook input priority -10",
       rules: [...gone, ...closed].map(
@@ -89,6 +91,10 @@ const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}
 /** The network as it is behind this machine: an offer may translate it. */
 const realNetwork = ({ offer: { network, behind = network } }: Watched) => behind;
 
+/**
+ * The router switched forwarding on for the interfaces in `opened`. So what comes in there goes to tunnels alone, and from the
+ * overlay only packets for the offered networks are let through.
+ */
 function forwarded4({ tunnel, tunnels, watched, opened }: Filter): string[] {
   const ofFamily = watched.filter((each) => isOf(each, 4));
   return [

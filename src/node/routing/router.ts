@@ -82,6 +82,7 @@ class Router {
     const { directory, system } = this.#deps;
     const offers = approvedOffers(directory);
     const tunnel = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
+    // Networks that this node has without an offer, and to which the kernel does not forward: probes for them are dropped, too.
     const closed = tunnel === undefined ? [] : notForwarded(withoutOffer(directory), tunnel);
     if (tunnel === undefined || (offers.length === 0 && closed.length === 0)) {
       if (readRouterFile(directory) !== undefined) await unmakeRouter(directory, system);
@@ -178,6 +179,7 @@ class Router {
     const { directory, monotonic, system } = this.#deps;
     const overlays = overlayNetworks(directory);
     const tunnels = [tunnel, ...otherTunnels(directory)];
+    // If the kernel forwards for all interfaces, others have switched that on: then nothing is restricted to the needs of the router.
     const opened =
       readForwarding("all") === "1" ? [] : Object.keys(forwarding).filter((each) => forwarding[each] === "0");
     const opens6 = ipv6 !== undefined;

@@ -30,6 +30,7 @@ const hourMs = 3_600_000;
 /** Fewer peers prove nothing: their own networks may have changed. */
 const fewestPeers = 2;
 
+/** `lines`: of the engine's log. `now`: ms. */
 export function describeBefore(tunnels: readonly Tunnel[], lines: readonly string[], now: number): Before {
   const sum = tunnels.reduce((all, { loss }) => all + loss, 0);
   return {
@@ -40,7 +41,10 @@ export function describeBefore(tunnels: readonly Tunnel[], lines: readonly strin
   };
 }
 
-/** Whether most peers are relayed that were not, or do not complete handshakes that they did. */
+/**
+ * Whether most peers are relayed that were not, or do not complete handshakes that they did. `lines`: of the engine's log. Undefined:
+ * nothing is worse.
+ */
 export function compareWithBefore(
   before: Before,
   tunnels: readonly Tunnel[],

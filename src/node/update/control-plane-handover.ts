@@ -69,6 +69,7 @@ export async function bringBackControlPlane(executable: string, system: UsedSyst
     // It did not take over in time: restart it, although nothing answers meanwhile.
   }
   await system.run(systemctlCommand("kill", "--signal=SIGKILL", controlUnit));
+  // After too many failed starts systemd would refuse this one.
   await system.run(systemctlCommand("reset-failed", controlUnit));
   await system.run(systemctlCommand("restart", "--no-block", controlUnit));
 }

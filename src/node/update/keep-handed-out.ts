@@ -66,6 +66,7 @@ export const planKept = (manifest: Manifest, system: System): Step[] =>
 async function findOwnRelease(places: Places, system: System) {
   const request = { version: buildInfo.version, allowDowngrade: true };
   const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system));
+  // 0: no release counts as older than one that was seen.
   return { published, manifest: checkRelease(published, request, 0, system) };
 }
 

@@ -104,6 +104,7 @@ export async function switchEngines(
       await member.prepare(engine.version);
       await restart();
     } catch (error) {
+      // Another failure, such as a lock that is taken, says nothing about the new engine.
       if (!(error instanceof AppError) || error.code !== "engine_failed") {
         log.error(`${member.slug} is not restarted: ${messageOf(error)}`);
         continue;

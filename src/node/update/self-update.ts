@@ -1,5 +1,8 @@
 // Replaces the running executable with that of a signed release, and lets a guard watch the result. It must refuse a
 // release that is unsigned, not newer or for another machine, and an executable that a package owns.
+//
+// Two things are kept beside the executable: the former one, for a rollback (`keptPath`, `planKeep`), and, on a machine that hands
+// out releases, the release that is installed (`keptRelease`, `isKept`, `keepArchive`, `keepRelease`, `planKept`).
 
 import { accessSync, constants, existsSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -132,6 +135,7 @@ export async function selfUpdate(
       rmSync(candidate, { force: true });
       throw error;
     }
+    // Before the exchange: no mirror may show an older release from now on, also if this one is rolled back.
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
     if (kept !== undefined) keepRelease(kept, { ...published, archive });

@@ -31,6 +31,7 @@ const stableMs = 6_000;
 /** After this many crashes the daemon has failed. */
 const maxRestarts = 3;
 const checkWithinMs = 25_000;
+/** In this time the new process of the control plane must take over. */
 const takesOverWithinMs = 45_000;
 /** Exit statuses of a check that works, whatever it found out about the control plane and this node. */
 const answers: readonly number[] = [0, errorTable.control_plane_unreachable[0], errorTable.access_revoked[0]];
@@ -44,6 +45,7 @@ export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void
   if (marker !== undefined && result === undefined) {
     // From now on the guard continues after a reboot.
     await system.run(systemctlCommand("enable", guardUnit));
+    // Not there: the guard has put it in its place before a reboot.
     if (existsSync(marker.candidate)) putInPlace(marker.candidate, marker.executable);
     const reason = await whyFailed(marker, system);
     result = reason === undefined ? "healthy" : "returned";

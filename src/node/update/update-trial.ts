@@ -89,6 +89,7 @@ export function planUnderGuard(path: string, places: Places): Step[] {
 }
 
 function startOfGuard(path: string, { stateDb, configRoot }: Places): Change[] {
+  // The guard watches the services, whose config root may be another one than this command's.
   const content = guardService(keptPath(path), stateDb, rootOfUnits() ?? configRoot);
   return [
     { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },

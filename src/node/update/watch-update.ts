@@ -190,6 +190,7 @@ async function makeAgentWatch(
   const expectedAgent = newAgent ?? buildInfo.version;
   // An agent that did not change may just pause, because the control plane was away a moment ago.
   const firstMs = newAgent === undefined ? seenAgainMs : firstSeenMs;
+  // Undefined: systemd does not run the daemon, so nothing counts its restarts.
   const restartsBefore = await updater.agentRestarts();
   return async () => {
     const restarts = await updater.agentRestarts();

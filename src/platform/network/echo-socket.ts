@@ -35,7 +35,10 @@ const symbols = {
 } as const;
 
 type Library = ReturnType<typeof openCLibrary<typeof symbols>>;
-/** `filter`: the option that keeps other ICMP types from a raw socket (raw(7)), with the bytes of its value: a bit a type. */
+/**
+ * `domain`: AF_INET or AF_INET6; `protocol`: IPPROTO_ICMP or IPPROTO_ICMPV6; `request`, `reply`: ICMP types. `filter`: the option that
+ * keeps other ICMP types from a raw socket (raw(7): ICMP_FILTER of SOL_RAW, ICMPV6_FILTER), with the bytes of its value: a bit a type.
+ */
 type Family = {
   domain: number;
   protocol: number;
@@ -78,7 +81,7 @@ export const openEchoSocket: OpenEcho = async (source, onReply) => {
     closeSync(fd);
     return "absent";
   }
-  // Bun connects `fd`; its type requires `unix`.
+  // Bun takes over the open `fd`, and connects nothing. Its type requires `unix`, too.
   const options = { unix: "", fd };
   const socket = await Bun.connect({
     ...options,

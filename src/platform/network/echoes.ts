@@ -108,6 +108,7 @@ export class Echoes {
     const socket = await this.#open(from, ({ sequence, payload }) =>
       this.#answered(`${sequence} ${Buffer.from(payload).toString("hex")}`),
     );
+    // A text: why none can be opened.
     if (typeof socket === "string") return known?.socket;
     known?.former?.close();
     this.#sockets.set(from, { socket, openedAt, ...given({ former: known?.socket }) });

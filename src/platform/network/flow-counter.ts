@@ -88,6 +88,7 @@ function rulesOf(
     `udp dport ${discardPort} udp length 8 return`,
     ...once(counted),
     ...update(side, peer, "dport"),
+    // Only a flow that found no room comes here: an update that succeeds leaves the chain.
     `counter name ${counterName(generation)}`,
   ];
   const firstAnswer = (side: "in" | "out", peer: "saddr" | "daddr") => [

@@ -30,6 +30,7 @@ export function readKernel(platform: NodeJS.Platform = process.platform): Kernel
   return {
     isLinux: isLinux({ platform }),
     release: release(),
+    // A group without a limit says `max`, which is no number, and a missing file gives 0.
     memory: Math.min(totalmem(), ...limits.filter((each) => each > 0)),
     usualBuffer: number("/proc/sys/net/core/rmem_default") || linuxBuffer,
     mostBuffer: Math.min(

@@ -30,6 +30,7 @@ export function parseRoutes4(table: string): RouteTable {
   for (const line of table.split("\n").slice(1)) {
     const [device = "", destination = "", gateway = "", , , , , mask = ""] = line.trim().split(/\s+/);
     if (![destination, gateway, mask].every((each) => /^[0-9A-F]{8}$/i.test(each))) continue;
+    // The number of ones, which does not depend on the order of the bytes.
     const prefix = Number.parseInt(mask, 16).toString(2).replaceAll("0", "").length;
     if (prefix > longestDefault)
       routes.push({ device, network: makeNetwork(littleEndian(destination), prefix).text });

@@ -6,6 +6,7 @@ import { closeSync } from "node:fs";
 import { addressBytes, parseAddress } from "../../base/ip.ts";
 import { openCLibrary } from "../c-library.ts";
 
+/** `port`: the one that it was sent to. */
 export type Datagram = { port: number; payload: Uint8Array };
 export type RawUdp = {
   /** The next received datagram, or undefined. */

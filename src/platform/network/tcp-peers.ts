@@ -4,7 +4,10 @@ import { readTextIfThere } from "../../base/files.ts";
 import { formatAddress } from "../../base/ip.ts";
 import { socketAddress } from "./proc-tables.ts";
 
-/** States as the kernel numbers them: established, and those that close, whose last packets still need the way that they had. */
+/**
+ * States as the kernel numbers them: established (01), opened from here (02), and those that close, whose last packets still need the
+ * way that they had.
+ */
 const openStates = new Set(["01", "02", "04", "05", "08", "09", "0B"]);
 
 export function openTcpPeers(): string[] {

@@ -71,7 +71,7 @@ const sandbox: readonly Setting[] = [
 /** Every user may pass through it, so that the service's user reaches its data. `serve` of root creates it for root alone. */
 export const controlParent = `/var/lib/${brand.id}`;
 
-/** With this setting, connections that wait during a handover go to the successor. */
+/** With this setting, connections that wait during a handover go to the successor. The `-` before it: a kernel may lack it. */
 export const controlSysctlPath = `/etc/sysctl.d/60-${brand.id}-control.conf`;
 /** The same of a distribution package. */
 export const packagedSysctlPath = `/usr/lib/sysctl.d/60-${brand.id}.conf`;

@@ -81,6 +81,7 @@ export function decodeMessage(bytes: Buffer): { message: Message; length: number
   const length = start + bytes.readUInt32LE(place.bodyLength);
   if (length > maxBytes) throw malformed("too long");
   if (bytes.length < length) return undefined;
+  // The fields are an array, which begins with its length.
   const head = new Reader(bytes.subarray(0, start), place.fieldsLength);
   const fields = new Map(head.value("a(yv)") as [number, unknown][]);
   const text = (fieldCode: number) => {
@@ -101,6 +102,9 @@ export function decodeMessage(bytes: Buffer): { message: Message; length: number
     },
   };
 }
+
+// Types have the letters of the specification: `y` a byte, `q` 16 bits, `b` a boolean, `i` and `u` 32 bits, `t` 64 bits, `s` a text,
+// `o` a path, `g` a signature, `v` a value with its type, `(` a struct, `{` an entry of a map, `a` an array.
 
 class Writer {
   #parts: Buffer[] = [];

@@ -46,6 +46,7 @@ export function systemdUnits(
     files.set(authTimer, authTimerUnit());
     running.push(...engines.map(({ slug }) => engineUnit(slug)), authTimer);
   }
+  // Also without any organization: the daemon runs those that register later.
   if (engines.length < organizations.length || organizations.length === 0) {
     files.set(daemonUnit, daemonService(places));
     running.push(daemonUnit);
@@ -103,6 +104,7 @@ export function systemdInstallation(
     if (unit.startsWith(`${brand.id}@`)) return templateUnit;
     return edges.includes(unit) ? edgeTemplate : unit;
   };
+  // `enable --now` has started new units, and leaves those alone that run already.
   const stale = [...running, ...edges].filter(
     (unit) => changed.includes(fileOf(unit)) && present.has(fileOf(unit)),
   );

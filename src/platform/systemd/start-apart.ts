@@ -14,6 +14,7 @@ type UsedSystem = {
 export async function startApart(name: string, argv: readonly string[], system: UsedSystem): Promise<void> {
   // A parent with the id 1 is systemd: this process is a service.
   if (hasSystemd(system) && process.ppid === 1) {
+    // OOMPolicy: if the kernel kills a child for want of memory, systemd does not end the program with it.
     const how = ["--quiet", "--collect", "--unit", name, "--property", "OOMPolicy=continue"];
     await system.run(["/usr/bin/systemd-run", ...how, "--", ...argv]);
     return;

@@ -16,7 +16,10 @@ export function unitText(sections: Record<string, readonly Setting[]>, command =
   return `# Written by \`${brand.executable} ${command}\`, which replaces it; changes belong into a drop-in.\n${blocks.join("\n")}`;
 }
 
-/** One argument of a command line (systemd.service(5)): doubles % and $, and adds quotes if needed. */
+/**
+ * One argument of a command line (systemd.service(5)): doubles % and $, and adds quotes if needed. (In the text of a replacement, $$
+ * is one $.)
+ */
 export function argumentWord(text: string): string {
   return quotedWord(withoutSpecifiers(text).replaceAll("$", "$$$$"));
 }

@@ -64,7 +64,7 @@ const peersFlag = "--peers-in";
 /** `search`: resolves short names, too. `peers`: the networks whose nodes are answered, if their organization wants that. */
 export type NamesOptions = { search: boolean; peers: readonly string[] };
 
-/** Switches names on. Without options, those of the installed unit stay. */
+/** Switches names on. Without options, those of the installed unit stay. `files`: the texts of the installed units, by name. */
 export function namesInstallation(
   places: UnitPlaces,
   state: Pick<SystemdState, "files">,
@@ -81,7 +81,7 @@ export function namesInstallation(
   ];
 }
 
-/** The options that the text of a unit has. */
+/** The options that the text of a unit has. Relies on the order of `flags` in namesService, in which --config-root is the last. */
 function optionsIn(unit: string): NamesOptions {
   const [, flags = ""] = / --run( .*)/.exec(unit) ?? [];
   const [, peers] = new RegExp(` ${peersFlag} ([0-9a-f.:/,]+) `).exec(flags) ?? [];

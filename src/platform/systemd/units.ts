@@ -18,8 +18,9 @@ import {
 export type UnitPlaces = {
   /** The agent's own executable. */
   executable: string;
-  /** The engine that the units start. */
+  /** The engine that the units start: that of `overlayBinary`, or one that was found in its place (installed-units.ts). */
   engine: string;
+  /** The configured path of the engine, which the programs of the units get as a flag. */
   overlayBinary: string;
   configRoot: string;
   stateDb: string;
@@ -102,7 +103,7 @@ export function edgeService(places: UnitPlaces): string {
       ["RuntimeDirectoryPreserve", "yes"],
       ["ReadWritePaths", writable(places.configRoot)],
       ...commonSandbox,
-      // A router switches forwarding on for two interfaces.
+      // A router switches forwarding on for two interfaces. The last value counts, so this stands after the sandbox.
       ["ProtectKernelTunables", "no"],
     ],
     Install: [["WantedBy", "multi-user.target"]],

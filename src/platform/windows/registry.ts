@@ -25,9 +25,12 @@ function advapi() {
 
 /** Sign-extended, as a handle of 64 bits. */
 const localMachine = 0xffff_ffff_8000_0002n;
+// From winnt.h and winerror.h: KEY_READ and KEY_WRITE; ERROR_FILE_NOT_FOUND and ERROR_NO_MORE_ITEMS; REG_SZ, REG_DWORD and
+// REG_MULTI_SZ.
 const [readAccess, writeAccess] = [0x2_0019, 0x2_0006];
 const [notFound, noMoreItems] = [2, 259];
 const [textType, numberType, listType] = [1, 4, 7];
+/** A longer value counts as missing. */
 const maxBytes = 64 * 1024;
 
 /** REG_SZ, REG_DWORD, REG_MULTI_SZ. */
@@ -93,6 +96,7 @@ function withKey<T>(path: string, work: (key: bigint) => T): T | undefined {
 function keyNames(key: bigint): string[] {
   const names: string[] = [];
   for (let at = 0; ; at++) {
+    // In UTF-16 units: the name of a key has at most 255, and a null follows.
     const [name, length] = [Buffer.alloc(512), new Uint32Array([256])];
     const code = advapi().RegEnumKeyExW(key, at, name, length, null, null, null, null);
     if (code === noMoreItems) return names;
@@ -112,6 +116,7 @@ function valueOf(key: bigint, name: string): RegistryValue | undefined {
 
 function encode(value: RegistryValue): [number, Uint8Array] {
   if (typeof value === "string") return [textType, wide(value)];
+  // `wide` adds the empty text that ends a list.
   if (typeof value !== "number") return [listType, wide(value.map((each) => `${each}\0`).join(""))];
   return [numberType, new Uint8Array(new Uint32Array([value]).buffer)];
 }

@@ -12,7 +12,10 @@ type TaskPlaces = DaemonPlaces & { executable: string };
 const taskFileName = "task.xml";
 type Env = Record<string, string | undefined>;
 
-/** Runs as SYSTEM from boot without a time limit, also on battery. Restarts one minute after a crash. */
+/**
+ * Runs as SYSTEM from boot without a time limit, also on battery. Restarts one minute after a crash. Priority 5 is that of usual
+ * programs; a task has 7 by default, which is lower.
+ */
 export function taskXml(places: TaskPlaces, env: Env): string {
   const logFile = beside(places.stateDb, "daemon.log");
   const flags = ["--ipc-mode", "pipe", "--log-file", logFile, ...daemonArgs(places, "win32", env)];

@@ -25,7 +25,10 @@ export const Advertised = v.object({
   masquerade: v.exactOptional(v.boolean()),
   /** Must answer pings for the network to be reached. */
   watch: v.exactOptional(Address),
-  /** down: what is behind does not answer. failed: the machine could not be made ready. A newer node may say another word. */
+  /**
+   * Absent: it works. down: what is behind does not answer. failed: the machine could not be made ready. A newer node may say another
+   * word.
+   */
   state: v.exactOptional(foreignText(16)),
   /** Why it is not ready. */
   why: v.exactOptional(foreignText(200)),

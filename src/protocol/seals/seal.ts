@@ -99,6 +99,7 @@ export const SealedState = v.strictObject({
 });
 export type SealedState = v.InferOutput<typeof SealedState>;
 
+/** `key`: a public key of OpenSSH, as its file has it. */
 const Signer = v.strictObject({ name: label(100), key: text(1024) });
 export type Signer = v.InferOutput<typeof Signer>;
 

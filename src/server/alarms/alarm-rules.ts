@@ -50,6 +50,7 @@ export function awayAfterMs(org: Ruled, node: Roled & Pick<SilentNode, "groups" 
   const ofMode = node.mode === "desktop" ? "desktop" : "node";
   // True for a lighthouse, relay or router.
   const hasOwnRole = role !== ofMode;
+  // `notifyAwayMinutes` is the setting --notify-away. A rule `node=` or `desktop=` goes before it.
   const byMode = numberOf(org.alarmRules, ofMode) ?? org.notifyAwayMinutes ?? alarmRules[ofMode].initial;
   const usual = ofGroups.length > 0 ? Math.min(...ofGroups) : (byMode ?? Number.POSITIVE_INFINITY);
   const minutes = hasOwnRole ? Math.min(usual, valueOf(org, role) ?? Number.POSITIVE_INFINITY) : usual;

@@ -59,9 +59,11 @@ export function awayLeft({ org, silent, reached }: Away, { heads, rest }: AlarmR
 /** Causes that no open alarm is about. `covered`: the keys of nodes that open alarms are about. */
 export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<string>): Promise<Cause[]> {
   const { org, silence, silent, reached } = away;
+  // One peer that reaches a node is enough to raise no alarm about it.
   const uncovered = silent.filter(({ id }) => !covered.has(String(id)) && !reached.has(id));
   const candidates = uncovered.flatMap((node) => {
     const afterMs = awayAfterMs(org, node);
+    // A report may be noticed `lateMs` late.
     return afterMs === undefined ? [] : [{ node, overMs: node.silentMs - afterMs - lateMs }];
   });
   const due = candidates.filter(({ overMs }) => overMs >= 0);
@@ -79,6 +81,7 @@ export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<st
   const byRole = (a: SilentNode, b: SilentNode) => roles.indexOf(roleOf(a)) - roles.indexOf(roleOf(b));
   for (const { node } of newlyAway.sort((a, b) => byRole(a.node, b.node) || a.node.id - b.node.id)) {
     if (taken.has(node.id)) continue;
+    // Also nodes whose own time is not over yet: what fell silent together has one cause.
     const members = candidates
       .map((each) => each.node)
       .filter((each) => !taken.has(each.id) && Math.abs(each.silentFrom - node.silentFrom) <= togetherMs)
@@ -114,6 +117,7 @@ async function causeOf(db: Reader, away: Away, members: readonly SilentNode[]): 
   const [first] = members;
   const kind = first === undefined ? "node" : roleOf(first);
   const heads = members.filter((node) => roleOf(node) === kind);
+  // The members are sorted by role, the most needed first: the heads stand before all others.
   const rest = members.slice(heads.length);
   const since = Math.min(...members.map(({ silentFrom }) => silentFrom));
   const lines = [

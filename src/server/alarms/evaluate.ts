@@ -27,9 +27,11 @@ const maxBroken = 100_000;
 /** Returns the work of one turn, which runs every few seconds. `silence`: undefined while there is no node. */
 export function makeAlarms({ db, log, warnings }: Services): (silence: Silence | undefined) => Promise<void> {
   let lastSlowAt = Number.NEGATIVE_INFINITY;
+  // Since when each pair is broken, as of the turn before. A pair that a turn does not find broken begins anew.
   const brokenBefore: BrokenSince = new Map();
   return async (silence) => {
     if (silence === undefined) return;
+    // Also at once after the clock was set back.
     const isSlow = Math.abs(silence.now - lastSlowAt) >= slowMs;
     if (isSlow) lastSlowAt = silence.now;
     const silentByOrg = Map.groupBy(silence.nodes, ({ orgId }) => orgId);
@@ -95,6 +97,7 @@ async function evaluate(
   const open: FollowedAlarm[] = [];
   for (const alarm of alarmsBefore) open.push(await withoutRevoked(db, alarm, silentKeys));
   const turn: Turn = { ...situation, open };
+  // Paths name their relays by name or by address.
   const silentNames = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
   const broken = await readBroken(db, org.id, silence, silentNames, situation);
   // After a stop of the server, nodes need time to check in again: until then, neither raise nor end alarms about them. During a

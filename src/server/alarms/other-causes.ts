@@ -29,7 +29,7 @@ const refusals = `SELECT count(*) AS n FROM events WHERE org_id = $1 AND (at / 3
 /** Keys: ids of online nodes. */
 const findNotRenewed: Finder = async ({ db, org, now, isOpen }) => {
   const ofOnline = await readNotRenewed(db, org.id, now, { ofOnline: true });
-  // For `why`: the certificate of a node that went away is still not renewed.
+  // For `why` an open alarm about the nodes `heads` ends: the certificate of a node that went away is still not renewed.
   const ofAll = isOpen ? await readNotRenewed(db, org.id, now) : [];
   return {
     keys: ofOnline.map(({ id }) => String(id)),

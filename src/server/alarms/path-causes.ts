@@ -103,6 +103,7 @@ async function readAnswering(db: Reader, pairs: readonly Ends[]): Promise<Set<st
       [to.id, from.ip],
       ...(from.ip6 === null ? [] : [[to.id, from.ip6]]),
     ]);
+    // PostgreSQL does not know the type of a parameter in VALUES.
     const values = back
       .map((_, index) => `(CAST($${2 * index + 1} AS bigint), $${2 * index + 2})`)
       .join(", ");
@@ -148,7 +149,10 @@ export function headsOf(
   return heads;
 }
 
-/** Pairs that broke within this time of each other are one cause, such as a link between two sites. */
+/**
+ * Pairs that broke within this time of each other are one cause, such as a link between two sites. Reports come with check-ins, so up to
+ * a minute apart.
+ */
 const togetherMs = 75_000;
 
 /** Causes of heads that no alarm is about. A cause is due once its first pair is broken for `afterMs`. */

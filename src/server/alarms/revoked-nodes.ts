@@ -22,6 +22,7 @@ export async function withoutRevoked(
   const isOfNodes = isAwayKind(kind) || kind === "path" || kind === "certificate";
   /** The names of revoked nodes by key. */
   const gone = new Map<string, string>();
+  // The keys of these kinds are ids of nodes.
   const ids = isOfNodes ? [...alarm.heads, ...alarm.rest].filter((key) => !silent.has(key)).map(Number) : [];
   await inParts(ids, async (some) => {
     const sql = `SELECT ${namedNode.select()} FROM nodes WHERE id IN (${places(some, 1)}) AND state <> 'active'`;
@@ -29,6 +30,7 @@ export async function withoutRevoked(
   });
   if (gone.size === 0) return alarm;
   const heads = alarm.heads.filter((key) => !gone.has(key));
+  // An alarm is named after its heads, and ends without them.
   if (heads.length === 0) {
     const names = alarm.heads.flatMap((key) => gone.get(key) ?? []);
     return {

@@ -26,6 +26,7 @@ export const findHeldRollout: Finder = async (asked) => {
 
 type Held = "paused" | "stopped";
 const keyOf = (id: number, held: Held) => `rollout/${id}${held === "paused" ? "/paused" : ""}`;
+/** A rollout that goes on after a pause is no repair, so the alarm must not end with "Well again". */
 const whyEnded = ([key]: readonly string[]) =>
   key?.endsWith("/paused") === true ? "It waits no longer" : undefined;
 
@@ -50,6 +51,7 @@ const countNotBack = `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON 
   WHERE m.rollout_id = $1 AND m.ring = $2 AND n.state = 'active'
     AND (m.state IN ('told', 'applied', 'passed', 'failed', 'returning')
       OR (m.state = 'returned' AND coalesce(s.last_checkin_at, 0) <= $3))`;
+// `heads`: the keys of an alarm, as JSON text.
 const countRaised = "SELECT count(*) AS n FROM alarms WHERE org_id = $1 AND kind = 'update' AND heads = $2";
 const countOpen = `${countRaised} AND ended_at IS NULL`;
 

@@ -54,7 +54,7 @@ export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsA
 
 function showAlarm(row: AlarmRow): Alarm {
   const { id, kind, title, text, isUrgent, isFlapping } = row;
-  // Other keys, such as fingerprints of CAs, are no ids of nodes.
+  // Keys of what the alarm is about: mostly ids of nodes. Others, such as fingerprints of CAs, are left out.
   const nodeIds = [...row.heads, ...row.rest].filter((key) => /^\d+$/.test(key)).map(Number);
   return {
     id,

@@ -90,7 +90,7 @@ async function requestedHost(
   return host;
 }
 
-/** The node that holds the host; `free`: it was used before. */
+/** The node that has the host, or for which it is still held; `free`: it was used before, and no node has it. */
 async function holderOf(
   reader: Pick<Reader, "get">,
   orgId: number,
@@ -150,7 +150,8 @@ export async function takeAddress(
 
 /**
  * The node gives up its addresses. They are held until every active node has confirmed `version`, which blocks the
- * node's certificates (null: not known yet), or until the last of these expires (`until`, ms). See holds.ts.
+ * node's certificates (null: not known yet), or until the last of these expires (`until`, ms). Addresses
+ * that are held already keep their hold. `isQuiet`: the node was ephemeral. See holds.ts.
  */
 export async function leaveAddresses(
   tx: Transaction,

@@ -5,7 +5,10 @@ import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { heldNames, type NodeRow } from "../store/tables/nodes.ts";
 
-/** Changes of names that are kept as such. A node that has missed more gets the whole list. */
+/**
+ * Rows of deleted nodes and aliases stay for so many versions of the organization's names (`names_version`), so that nodes learn what
+ * is gone. A node that has missed more gets the whole list.
+ */
 export const keptVersions = 5000;
 
 type NamedNode = Pick<NodeRow, "id" | "orgId" | "name">;

@@ -35,8 +35,8 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
 type Reading = Pick<OrganizationCall, "caller" | "org">;
 
 /**
- * The id of the caller, if it is a member, who learns no network address of other users. Programs have tokens of
- * administrators.
+ * The id of the caller, if it is a member, who learns no network address of other users. Staff who visit the organization
+ * (`visiting`) only have the role; tokens of programs are made by administrators.
  */
 const memberIn = ({ caller, org }: Reading): number | undefined =>
   caller.kind === "person" && org.role === "member" && !org.visiting ? caller.userId : undefined;
@@ -88,6 +88,7 @@ export async function listEvents(
   const page = rows.map(showEvent);
   const last = page.at(-1)?.id;
   if (last === undefined) return { events: page, next: undefined };
+  // Without a span the cheaper query is enough: typesAfter reads no details.
   const hasMore = async () =>
     within === undefined
       ? (await typesAfter(db, orgId, last, 1)).length > 0

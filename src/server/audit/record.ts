@@ -89,7 +89,10 @@ export function eventHash(previous: string, text: string): string {
   return hash("sha256", `${previous}\n${text}`, "hex");
 }
 
-/** Whether an event with this text and hash continues the chain. `previous`: as in eventHash. */
+/**
+ * Whether an event with this text and hash continues the chain. `previous`: as in eventHash. Earlier versions hashed some texts in
+ * another form.
+ */
 export function continues(previous: string, text: string, ownHash: string): boolean {
   for (const each of hashedTexts(text)) if (eventHash(previous, each) === ownHash) return true;
   return false;
@@ -102,6 +105,7 @@ export async function record(tx: Transaction, event: AuditEvent | readonly Audit
   // Two writers at the end of one chain would split it.
   requireLockOf(tx, orgId);
   let { hash, bytes } = await chainEnd(tx, orgId);
+  // Awaited together: a transaction runs its statements in the order of the calls.
   const inserted: Promise<void>[] = [];
   for (const { at, type, actor, subject, ...details } of all) {
     // The hashed text is the stored text. JSON escapes what is not storable.

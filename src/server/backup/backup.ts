@@ -108,6 +108,7 @@ export async function verifyBackup(
     };
   } finally {
     await db.close();
+    // Again: the file may have been migrated.
     checkDatabase(path);
   }
 }

@@ -1,7 +1,9 @@
 // What a restore carried over from the replaced database, for the operator.
 
 export type Carried = {
+  /** Nodes of the backup that were revoked after it, and stay revoked. */
   revoked_nodes: number;
+  /** Names of nodes that registered after the backup, or again: they have to register once more. */
   lost_nodes: string[];
   /** Organizations whose CA was replaced after the backup: they trust the retired CA again. */
   authorities_lost: string[];

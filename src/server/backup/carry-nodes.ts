@@ -26,6 +26,7 @@ const replaceNode = `ON CONFLICT (id) DO UPDATE SET ${nodes.columnNames
   .map((name) => `${name} = excluded.${name}`)
   .join(", ")}`;
 
+/** `carried`: what the operator is told, such as the nodes whose overrides are those of the backup again. */
 export async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, carried: Carried) {
   for (const replaced of await nodes.all(old, { orgId: org.id })) {
     const restored = await nodes.find(tx, { id: replaced.id });
@@ -200,6 +201,7 @@ export async function carryNodeTokens(old: Reader, tx: Transaction, orgId: numbe
   }
 }
 
+/** The latest end of a node's overlay certificates, and the node's state, which is the same in all rows that are joined. */
 const lastCertificate = computed({ until: integerOrNull(), state: textOrNull() });
 
 /** Keeps an address from other nodes while a certificate of this node names it. */

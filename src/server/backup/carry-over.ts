@@ -107,6 +107,7 @@ async function carryWebhooks(old: Reader, tx: Transaction, orgId: number): Promi
          OR coalesce(quiet_hours, '') <> coalesce($7, '') OR (deleted_at IS NULL AND $5 IS NOT NULL))`,
       [id, orgId, url, JSON.stringify(events), deletedAt, format, quietHours],
     );
+    // Null: no further attempt is due.
     if (changed > 0) await deliveries.update(tx, { webhookId: id }, { nextAt: null });
   }
 }

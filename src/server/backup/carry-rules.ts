@@ -28,6 +28,7 @@ export async function carryRules(old: Reader, tx: Transaction, orgId: number, no
       carried.deleted_rules++;
       continue;
     }
+    // The changed rule may name groups that the backup does not have; groups of users have no row.
     await insertGroups(
       tx,
       orgId,

@@ -16,7 +16,10 @@ import {
 import { passkeys, recoveryCodes, totpSecrets, users } from "../store/tables/users.ts";
 import { readOwnerGroups } from "../policy/group-users.ts";
 
-/** An invitation survives only with the same link. A membership that is only an invitation in `old` is deleted. */
+/**
+ * An invitation survives only with the same link. A membership that is only an invitation in `old` is deleted. `secretHash`: of the
+ * link; null for a member.
+ */
 export async function carryMembers(old: Reader, tx: Transaction, orgId: number): Promise<void> {
   for (const { id, email, secretHash } of await memberships.all(tx, { orgId })) {
     const replaced = await memberships.find(old, { orgId, email });
@@ -28,7 +31,8 @@ export async function carryMembers(old: Reader, tx: Transaction, orgId: number):
 export async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
   /** The users that both databases have. */
   const both: number[] = [];
-  // Not by address: a provider may have changed that of a user who is bound to an organization.
+  // Not by address: a provider may have changed that of a user who is bound to an organization. With the time of creation, in case both
+  // databases gave one id to different users.
   for (const { id, createdAt, isActive, isStaff, passwordHash } of await users.all(old, {}))
     if ((await users.update(tx, { id, createdAt }, { isActive, isStaff, passwordHash })) > 0) both.push(id);
   const carryFactors = async <Row>(factors: FactorsOf<Row>) => {
@@ -83,6 +87,7 @@ export async function carryGroupUsers(old: Reader, tx: Transaction, orgId: numbe
     if ((await providerGroups.find(old, { orgId, people })) === undefined)
       await providerGroups.delete(tx, { id });
   const groupsOf = await readOwnerGroups(tx, orgId);
+  // Also nodes that have no owner now, but groups of a former one: these end.
   const owned = `SELECT ${ownedPick.select()} FROM nodes WHERE org_id = $1 AND (owner_id IS NOT NULL OR owner_groups <> '[]')`;
   for (const { id, ownerId, ownerGroups } of await queryAll(tx, ownedPick, owned, [orgId])) {
     const after = ownerId === null ? [] : groupsOf(ownerId);

@@ -22,6 +22,7 @@ export function damageOf(path: string): string | undefined {
   if (!magic.startsWith(begin)) return "it is no backup: it does not begin like an SQLite database";
   if (read < headerBytes) return "it is truncated: its header is not complete";
   const written = header.readUInt16BE(offsets.pageBytes);
+  // 65,536 does not fit into these two bytes: SQLite writes 1 for it.
   const pageBytes = written === 1 ? 65_536 : written;
   if (pageBytes < 512) return "it is damaged: its header has no size of pages";
   const bytes = pagesOf(header) * pageBytes;

@@ -132,7 +132,8 @@ export async function rotateSecretKey(
     late = await seal();
     resealed += late;
   } while (late > 0);
-  // Before the end of the rotation: if this fails, the next run repeats it.
+  // Secrets under the former key must not stay in free pages of the file. Before the end of the rotation: if this fails, the next
+  // run repeats it.
   if (place.databaseUrl === undefined) removeTraces(databasePath(place));
   const former_key_file = formerKeyPath(path);
   keepFormer(former_key_file, former);
@@ -140,7 +141,7 @@ export async function rotateSecretKey(
   return { finished: true, key_id, resealed, former_key_file };
 }
 
-/** Every stored secret with the update of its row. */
+/** Every stored secret with the update of its row. Sealed texts begin with `s1.` (pki/secrets.ts); `meta` also has other values. */
 async function* storedSecrets(reader: Pick<Reader, "all">) {
   for (const { table, id, column, of, context } of sealedColumns) {
     const rows = await reader.all(

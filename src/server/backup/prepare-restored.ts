@@ -53,10 +53,12 @@ async function raiseNumbers(tx: Transaction, old: Database | undefined, now: num
     const replaced = old === undefined ? undefined : await organizations.find(old, { id });
     const version = Math.max(lastVersion + jump, (replaced?.lastVersion ?? 0) + 1);
     const names = Math.max(namesVersion + jump, (replaced?.namesVersion ?? 0) + 1);
+    // `namesSince`: nodes get all names again, since what changed after the backup is unknown.
     const versions = { lastVersion: version, configVersion: version, namesVersion: names, namesSince: names };
     await organizations.update(tx, { id }, versions);
   }
   // Raise them even if a database is replaced: it may be a new one, created after the original was lost.
+  // By table, the last id that it assigned.
   const counters = await readCounters(tx, tx.dialect);
   await raiseCounters(tx, new Map([...counters].map(([table, given]) => [table, given + jump])));
 }

@@ -52,7 +52,9 @@ export async function restoreBackup(
   const unlock = lockData(options);
   const copy = `${databasePath(options)}.restoring`;
   try {
+    // `isUsed`: a missing key must not be created, because no backup would fit it.
     const secretKey = openSecretKeys({ ...options, isUsed: true }, system);
+    // A killed run may have left it.
     removeDatabase(copy);
     const origin = copyBackup(file, copy, secretKey, placeOf(options));
     const damage = origin.isAuthentic ? undefined : damageOf(copy);
@@ -204,6 +206,7 @@ async function installFile(work: Work): Promise<Partial<Restored>> {
   if (!isThere) {
     renameSync(copy, path);
     syncDirectory(options.dataDirectory);
+    // Without an old database nothing is carried over.
     return {};
   }
   const aside = asidePath(path, system);

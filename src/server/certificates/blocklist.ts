@@ -35,6 +35,10 @@ const marks = [blocklistWarning, issuingEnds, blocklistLimit];
 /** ms. Certificates that ended after this time may still be accepted by a peer whose clock is behind. */
 export const acceptedFrom = (now: number): number => now - clocksMayDifferMs;
 
+/**
+ * SQL: the CA of the certificate may be in a node's bundle. A retired CA counts until its key is deleted: until then, lighthouses may
+ * still trust it.
+ */
 const isTrusted =
   "NOT EXISTS (SELECT 1 FROM authorities a WHERE a.id = c.authority_id AND a.retired_at IS NOT NULL AND a.private_key_sealed = '')";
 /** Certificates that a peer would accept: they ended after $1 (`acceptedFrom`), and are signed by a CA in the bundle. */

@@ -191,6 +191,7 @@ async function signNew(
   let notAfter = Math.min(Math.floor((now + lifetimeOf(org, node, nodeLifetimeMs)) / 1000), ca.notAfter);
   for (;;) {
     const certificate = signCertificate({ ...template, notAfter }, authority);
+    // A signature with P-256 has a second valid form, and the certificate with it another fingerprint.
     const [print = "", twin = null] = fingerprints(certificate);
     const known = await tx.get("SELECT id FROM certificates WHERE fingerprint = $1", [print]);
     if (known === undefined) {

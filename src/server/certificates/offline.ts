@@ -69,6 +69,7 @@ export async function addOfflineAuthority(
       version: ca.version,
       fingerprint: print,
       certificate: encodePem(ca),
+      // The control plane has no key of it, and so never signs with it. It is trusted until it is retired.
       privateKeySealed: "",
       state: "former",
       notBefore: ca.notBefore * 1000,
@@ -204,6 +205,7 @@ async function storeSigned(
     const ca = cas.find(({ fingerprint: print }) => print === each.issuer);
     if (ca === undefined) throw refused(`The CA of the certificate of ${node.name} is no offline CA here.`);
     verifyCertificate(each, decodeCaBundle(ca.certificate), Math.floor(now() / 1000));
+    // `twin`: a P-256 certificate has a second fingerprint, which is blocked with the first.
     const [print = "", twin = null] = fingerprints(each);
     await certificates.insert(tx, {
       orgId: node.orgId,

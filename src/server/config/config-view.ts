@@ -45,7 +45,7 @@ export type ConfigSource = {
   slug: string;
   /** The overlay's networks. */
   networks: readonly string[];
-  /** Seconds; null: the default of the node's engine. */
+  /** How often engines test their tunnels, in seconds; null: the default of the node's engine. */
   aliveInterval: number | null;
   overrides: YamlMap;
   /** Overrides of an open rollout: they are sent beside `overrides` to the nodes that have its order. */
@@ -59,9 +59,12 @@ export type ConfigSource = {
   pausedRelays: readonly number[];
   /** Fingerprints, lower-case hex. */
   blocklist: readonly string[];
-  /** How often engines had to check open flows again. */
+  /**
+   * How often engines had to check open flows again, because an address got another node. The number is hidden in a timeout
+   * (withRechecks in config.ts): an engine checks them after each change of its firewall settings.
+   */
   flowRechecks: number;
-  /** Only where nodes enforce a seal. */
+  /** What the newest seal demands of CAs. Only where nodes enforce a seal. */
   demanded?: Demanded | undefined;
 };
 

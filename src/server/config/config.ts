@@ -72,7 +72,7 @@ export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unkno
   };
 }
 
-/** Everything but `pki`. */
+/** Everything but `pki`. `rollout`: what the settings of an open rollout change, for the nodes that have its order. */
 export function treeOf(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const treeWith = (overrides: YamlMap) =>
     withRechecks(withOverrides(sectionsOf(view, node, engine), overrides, node), view.flowRechecks);
@@ -125,6 +125,7 @@ export function pkiSection(view: ConfigView, engine: EngineVersion): YamlMap {
     ...pkiPlaceholders,
     // Without it, engines below 1.8 keep the tunnel of a blocked peer open.
     disconnect_invalid: true,
+    // While nodes have both versions, tunnels begin with version 1, which every engine reads.
     ...(usesVersion2(view, engine) ? { initiating_version: view.certificateVersion === 2 ? 2 : 1 } : {}),
   };
 }
@@ -140,6 +141,7 @@ function sectionsOf(view: ConfigView, node: NodeKind, engine: EngineVersion): Ya
     ...(can(engine, "static_map") ? { static_map: { network: isDualStack ? "ip" : "ip4" } } : {}),
     lighthouse: {
       am_lighthouse: node.isLighthouse,
+      // Seconds between two messages to the lighthouses about its own addresses.
       interval: 10,
       // The engine does not start if a lighthouse has no static address.
       hosts: node.isLighthouse ? [] : findable.filter((hub) => hub.isLighthouse).map((hub) => hub.ip),
@@ -155,6 +157,7 @@ function sectionsOf(view: ConfigView, node: NodeKind, engine: EngineVersion): Ya
     tun: tunSection(view, node, others, engine),
     firewall: firewallSection(view, node, engine),
     ...(node.pinsDefaults ? pinned : {}),
+    // Seconds. Without the feature, an engine that checks tunnels less often would drop revoked peers later.
     timers: { connection_alive_interval: view.aliveInterval ?? (can(engine, "slow_tunnel_checks") ? 2 : 1) },
     logging: { level: "info", format: "json" },
     sshd: { enabled: false },
@@ -193,6 +196,7 @@ function tunSection(
     ...(node.pinsDefaults ? pinnedTun : {}),
     // macOS names its devices itself.
     ...(node.platform?.startsWith("darwin") === true ? {} : { dev: deviceName(view.slug) }),
+    // The default of the engine.
     mtu: 1300,
     unsafe_routes: routesOver(others, node, usesVersion2(view, engine)),
   };
@@ -212,6 +216,7 @@ function routesOver(others: readonly Hub[], node: NodeKind, hasIpv6: boolean): Y
   const byNetwork = Map.groupBy(all, ({ route }) => route);
   return [...byNetwork.values()].flatMap((routers) => {
     if (routers.length === 1) return routers.map(({ route, via }) => ({ route, via }));
+    // The lowest metric is preferred. Of equal ones, the first router is.
     return routers.toReversed().sort((a, b) => b.metric - a.metric);
   });
 }
@@ -251,8 +256,8 @@ function rulesOfExit(view: ConfigView, node: NodeKind, engine: EngineVersion): Y
 }
 
 /**
- * An engine checks open flows again, by the certificate that the peer has now, after any change under `firewall`. A timeout
- * that is up to a second longer has no other effect.
+ * An engine checks open flows again, by the certificate that the peer has now, after any change under `firewall`. So each
+ * recheck gives another timeout: one that is up to a second longer has no other effect.
  */
 function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
   if (rechecks === 0) return tree;

@@ -38,6 +38,7 @@ export const newestOf = (seals: readonly SignedSeal[]): OpenedSeal | undefined =
 /** The seal that a signer knows by the first digits of its hash. Throws not_found. */
 export function knownIn(seals: readonly SignedSeal[], known: string): OpenedSeal {
   const signed = seals.find(({ text }) => sealHash(text).startsWith(known));
+  // Infinity: the signer accepted it before, so its date is not checked.
   if (signed !== undefined) return openSeal(signed, undefined, Infinity);
   throw new AppError("not_found", `The control plane does not send the seal ${known}`, {
     hint: "It keeps those that changed the signers, and the newest. Give the file of your seal in place of its hash.",
@@ -84,10 +85,12 @@ export function nextSeal(
   const seal = v.parse(Seal, {
     version: 1,
     number: (held?.seal.number ?? 0) + 1,
+    // Seconds. Nodes refuse a seal that is older than the one before it, also if the clock was set back.
     made_at: Math.max(Math.floor(nowMs / 1000), held?.seal.made_at ?? 0),
     first: held === undefined ? null : (held.seal.first ?? held.hash),
     previous: held?.hash ?? null,
     mode,
+    // One signer is enough: the format has no other number yet.
     threshold: 1,
     signers: [...signers],
     state,

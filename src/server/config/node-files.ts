@@ -73,6 +73,7 @@ export async function filesFor(
     .filter(({ kind }) => kind === "overlay")
     .map(({ pem }) => pem)
     .join("");
+  // `keepsFormer`: the node still trusts the CAs that a rotation has just retired.
   const { caPem, x509Cas } = node.keepsFormer ? view.formerTrust : view.trust;
   const nodeCrt = nodeCrtOf(rows, x509Cas);
   if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
@@ -81,6 +82,7 @@ export async function filesFor(
   // A new version alone changes no file.
   const { config_version: _, ...stable } = nodeConfig;
   const { seals, sealTags } = view;
+  // The tag of the newest seal is enough: each seal has the hash of the one before.
   const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? "", ...sealTags.slice(-1)])}"`;
   const certificate = currentCertificate(rows);
   const answer: NodeFiles["answer"] = async () => ({
@@ -202,6 +204,7 @@ export function currentCertificate(
   };
 }
 
+/** 27 characters of base64url: 162 bits of the hash. */
 function digest(parts: readonly string[]): string {
   const sum = createHash("sha256");
   for (const part of parts) sum.update(part).update("\0");

@@ -14,6 +14,7 @@ import {
 
 /** Signers make another one before it ends: there is no key on a server that could. */
 const lifetimeS = 10 * 365 * 86_400;
+/** So that nodes whose clocks are behind take the certificate at once. */
 const backdatedS = 300;
 
 /** Version 1, which every engine reads. Without limits: it signs for routers and exits too. */

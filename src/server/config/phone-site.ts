@@ -34,6 +34,7 @@ function* siteSlices(view: ConfigView, node: ConfigNode, parts: Parts): Generato
   }
   const { key: _, ...trust } = pkiSection(view, engine);
   const inline = { ...trust, ca: parts.caPem, cert: parts.certificatePem };
+  // The lines of the blocklist are indented: they continue `pki`.
   return `${lines.join("\n")}\n${stringifyYaml({ pki: inline })}${view.blocklistYaml}`;
 }
 

@@ -5,7 +5,7 @@ import type { SealedNode, SealedRule, SealedState } from "../../protocol/seals/s
 import { networkOfGroup } from "../../protocol/users-groups.ts";
 import type { Party } from "./seal-parties.ts";
 
-/** `owner`: of those that the side names, the nodes with this owner. */
+/** `owner`: the group of an owner: of the nodes that the side names, those of this owner. */
 export type RuleSide = { as: "peer" | "target"; side: SealedRule["peer"]; owner?: string };
 
 /** What a party is in a state. `isClosed`: it has tunnels with sealed nodes alone. `mayBe`: it may be this side of a rule. */
@@ -70,6 +70,7 @@ const sidesOfSealed =
     if ("any" in side) return true;
     if ("node" in side) return side.node === node.name;
     if ("cidr" in side) return isInside(parseNetwork(side.cidr), behind, node.addresses);
+    // A target group `network:…` means the network behind the node, and not the node.
     const network = as === "target" ? networkOfGroup(side.group) : undefined;
     return network === undefined ? groups.includes(side.group) : network === behind;
   };

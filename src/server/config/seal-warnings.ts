@@ -64,6 +64,7 @@ export function findObstacles(
   state: SealedState,
   own: string,
 ): string[] {
+  // `isWhole`: the certificate holds all groups, networks and versions that the node has now.
   const uncertified = nodes.filter(
     ({ is_whole: isWhole, certified_until: until }) => !isWhole || until === null,
   );

@@ -69,6 +69,7 @@ async function rulesByName(reader: Reader, { id, config }: OrgView) {
     const [peer, target] = [sideByName(rule.peer), sideByName(rule.target)];
     return peer === undefined || target === undefined ? [] : [{ direction, protocol, ports, peer, target }];
   });
+  // In one order, so that the same rules give the same text to sign.
   return [...new Map(sealed.map((rule) => [JSON.stringify(rule), rule]))]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([, rule]) => rule);
@@ -191,6 +192,6 @@ function neededAfter(seals: readonly SignedSeal[]): readonly SignedSeal[] {
 export function firstSealIn({ seals: [first, ...later] }: OrgView): { hash: string; made_at: string } | null {
   if (first === undefined || later.length > 0) return null;
   const { seal, hash } = openTrusted(first.text);
-  // `made_at` is in seconds.
+  // With a hash in `first`, it is a later seal, and the first one is not kept any more. `made_at` is in seconds.
   return seal.first === null ? { hash, made_at: new Date(seal.made_at * 1000).toISOString() } : null;
 }

@@ -283,7 +283,10 @@ function requireSealed(
   throw new AppError("untrusted_answer", why);
 }
 
-/** In the sealed network version 2 alone: a lighthouse that first hears a node by version 1 never learns its other address. */
+/**
+ * In the sealed network version 2 alone, with the networks of the newest version that is asked for: a lighthouse that first hears a
+ * node by version 1 never learns its other address.
+ */
 const versionsFor = ({ versions }: Sealable, address6: string | undefined): Sealable["versions"] =>
   address6 === undefined ? versions : versions.slice(-1).map((each) => ({ ...each, version: 2 }));
 

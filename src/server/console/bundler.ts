@@ -1,5 +1,5 @@
 // `bun bundler.ts DIRECTORY`: bundles the console for browsers into the directory. A program of its own, because it runs
-// while the executable is built, and one bundler waits for the other (bundle.ts).
+// while the executable is built: in one process, the bundler of the executable would wait for this one, and never run it (bundle.ts).
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -12,7 +12,7 @@ const api = join(import.meta.dir, "../../api");
 /** A bundle each: Firefox lets a shared worker import nothing, because the policy of the worker's own file has no scripts. */
 const bundles = [["main.tsx", "style.css"], ["contact/worker.ts"]];
 
-/** The replacement of a file of the console. */
+/** By name, what a file of the console is replaced by: browsers do not check answers (checked.ts). */
 const inBrowsers: Record<string, string> = {
   "checked.ts": "export const checkAnswer = () => {};",
 };
@@ -21,6 +21,8 @@ const inBrowsers: Record<string, string> = {
 const elements = `/** @jsxRuntime classic @jsx createElement @jsxFrag Fragment */
 import { createElement, Fragment } from ${JSON.stringify("preact")};`;
 
+// Modules of the console and of protocol/ get the imports of shared files (shared-files.ts), and the values of the contract that they
+// name. Modules of the contract lose their schemas: all but endpoint.ts, whose functions pages call, and formats.ts, which has none.
 /** Gives the bundler modules that are smaller than the sources. */
 const smallerModules: Bun.BunPlugin = {
   name: "smaller-modules",
@@ -47,7 +49,7 @@ function withoutSchemas(module: Record<string, unknown>): string {
     .join("");
 }
 
-/** An export of the contract as text; undefined: browsers do not get it. Its name tells what it is. */
+/** An export of the contract as text; undefined: browsers do not get it. Its name tells what it is. What has a `kind` is a schema. */
 function textOfExport(name: string, value: unknown): string | undefined {
   if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
   if (name.endsWith("Settings")) return JSON.stringify(value, settingsInForms);
@@ -93,6 +95,7 @@ const withContract = (source: string) =>
 
 /** The text of a module as it is bundled. */
 function contentsOf(path: string): string {
+  // Asked only by sharedFiles, for what a module imports: modules of the contract import nothing once they are bundled.
   if (path.startsWith(api)) return "";
   const text = inBrowsers[basename(path)] ?? withContract(readFileSync(path, "utf8"));
   return path.endsWith("x") ? elements + text : text;

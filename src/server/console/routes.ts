@@ -12,8 +12,8 @@ import type { AskedRequest } from "../http/route.ts";
 const forEver = "public, max-age=31536000, immutable";
 
 /**
- * The page of the console, which knows what to show at each address. Loaded on demand, here and below: a server
- * whose console is not used never loads it.
+ * The page of the console, which knows what to show at each address. `call`: its request; without one, the page is that of a browser
+ * that has not signed in. Loaded on demand, here and below: a server whose console is not used never loads it.
  */
 export async function shellPage(call?: { request: AskedRequest; path: string }) {
   const hasSession = call !== undefined && readCookie(cookiesOf(call.request), sessionCookie) !== undefined;

@@ -46,7 +46,7 @@ const listHeaders = {
 export function errorsOf(route: Route): ErrorCode[] {
   const isPublic = route.access === "public";
   const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
-  // Errors of every endpoint that signs certificates.
+  // An endpoint that signs certificates may answer this. None of them is a GET; other changes are listed with it for simplicity.
   if (route.method !== "GET") codes.push("clock_doubted");
   if (!isPublic) codes.push("token_not_valid", "not_authenticated");
   if (!isPublic && route.access !== "user") codes.push("permission_denied");
@@ -170,6 +170,7 @@ function security(route: Route): Json[] {
     { sessionAuth: [] },
     ...(isForPrograms(route) ? [{ tokenAuth: [] }] : []),
     ...(node === true ? [{ nodeAuth: [] }] : []),
+    // Also without any: then the body has a registration token.
     ...(access === "register" ? [{}] : []),
   ];
 }
@@ -211,6 +212,7 @@ function pathParameters(path: string): Json[] {
     name,
     in: "path",
     required: true,
+    // The pattern of parameters that are ids (`numberParams` in src/api/endpoint.ts).
     schema: pattern?.startsWith("{[1-9]") === true ? { type: "integer", minimum: 1 } : { type: "string" },
   }));
 }
@@ -251,6 +253,7 @@ function jsonSchema(
       typeMode,
       definitions,
       overrideSchema({ valibotSchema, jsonSchema: made }) {
+        // `open` in src/api/values.ts: readers take more than this version sends. The document says what it sends.
         if ("sent" in valibotSchema)
           return plain(toJsonSchema(Object(valibotSchema.sent), { ...conversion, typeMode }));
         return "entries" in valibotSchema ? { ...made, ...requiredOf(valibotSchema.entries) } : undefined;

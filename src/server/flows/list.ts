@@ -15,7 +15,7 @@ const hourMs = 3_600_000;
 /** How far a list goes back, unless the request says otherwise. */
 const usualMs = 7 * 24 * hourMs;
 
-/** `ownerId`: a member, who sees what their own nodes report. `now`: ms. */
+/** `ownerId`: a member, who sees what their own nodes report; undefined: all is seen. `now`: ms. */
 type Viewer = { ownerId: number | undefined; now: number };
 
 export async function listFlows(
@@ -85,6 +85,7 @@ function seenBy({ sent, received }: Observed): Flow["seen_by"] {
 function shownFlow(flow: Observed, names: ReadonlyMap<number, Reporter>): Flow {
   const { from, to, address, protocol, port, firstAt, lastAt } = flow;
   return {
+    // 0: no node had the address, or the protocol has no ports (read.ts).
     from: from === 0 ? null : from,
     from_name: names.get(from)?.name ?? null,
     to: to === 0 ? null : to,

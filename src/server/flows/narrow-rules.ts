@@ -158,7 +158,7 @@ function partsOf({ ports }: Rule, { ports: used }: Use): Part[] {
 function rangesOf(used: readonly number[]) {
   const ranges = mergeRanges(used.map((port) => [port, port]));
   const gaps = ranges.slice(1).map(([first], index) => first - (ranges[index]?.[1] ?? 0));
-  // The largest gaps stay, one less than there may be ranges. The next one is the largest that is closed.
+  // The largest gaps stay, one less than there may be ranges. The next one is the largest that is closed; undefined: none is.
   const largestClosed = gaps.toSorted((a, b) => b - a)[maxRanges - 1];
   return mergeRanges(ranges, largestClosed);
 }

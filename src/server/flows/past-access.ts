@@ -84,6 +84,7 @@ function onePacket(
     const left = former === undefined ? "" : ` The node had left the group, ${former}.`;
     return { ...verdict, reason: `${verdict.reason}${left}` };
   });
+  // If none is allowed, the reason is that for the node as it was, without a former certificate.
   const verdict = verdicts.find(({ allowed }) => allowed) ?? decide(rules, senders[0].member, to, packet);
   return { ...verdict, ruleIds: [verdict.rule_id, verdict.outbound_rule_id] };
 }

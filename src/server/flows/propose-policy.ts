@@ -94,10 +94,12 @@ async function readEvidence(
   const lateMs = Math.min(hourMs, (now - from) / 10);
   const evidence: Evidence = {
     begin: from + lateMs,
+    // What is not known counts as of now: a rule is not judged by it.
     madeAt: (id) => ages.get(id) ?? now,
     seenSince: (id) => coverage.get(id)?.firstAt ?? now,
     members: nodes.filter(({ state }) => state === "active"),
     uses: await inSlices(usesOf(rules, nodes, observed)),
+    // Flows that were left out may be those of any node.
     whyIncomplete: (id) =>
       leftOut > 0
         ? "and others have too many kinds of flows"
@@ -106,7 +108,7 @@ async function readEvidence(
   return { evidence, coverage };
 }
 
-/** Why a node's reports do not prove that something was not used. Undefined: they do. */
+/** Why a node's reports do not prove that something was not used, as the words after its name. Undefined: they do. */
 function whyIncomplete(
   node: Reporter | undefined,
   coverage: Coverage | undefined,

@@ -88,13 +88,19 @@ const sumsIn = (from: string, by: string) =>
   `SELECT ${kindColumns}, ${sumOf("flows")}, ${sumOf("answered")}, ${sumOf("unseen_s")}, min(first_at) AS first_at, max(last_at) AS last_at
    FROM ${from} GROUP BY ${by}`;
 
-/** Sums by block and kind first, in the order of the table, then by kind: so the database sorts few rows. */
+/**
+ * Sums by block and kind first, in the order of the table, then by kind: so the database sorts few rows. $1: the block of the day $3.
+ * $2: a side. $4: ms. $5 on: `ids`.
+ */
 function sumsOf(ids: readonly number[]): string {
   const wanted = `node_id IN (${places(ids, 5)}) AND block >= $1 AND side >= $2 AND day >= $3 AND last_at >= $4`;
   return sumsIn(`(${sumsIn(`flows WHERE ${wanted}`, `block, ${kindColumns}`)}) AS sums`, kindColumns);
 }
 
-/** What these nodes reported since the time `since`, ms. `sides.from`: only rows whose `side` is at least this (`flowSides`). */
+/**
+ * What these nodes reported since the time `since`, ms. `sides.from`: only rows whose `side` is at least this: `out` reads all,
+ * `summary` the coverage alone.
+ */
 export async function readFlows(
   reader: Reader,
   orgId: number,

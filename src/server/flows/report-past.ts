@@ -44,12 +44,14 @@ export async function reportPast(
 ): Promise<{ body: AnswerOf<typeof pastApi.retrieve>; after: Record<string, unknown> | undefined }> {
   const { db, secretKey, system } = deps;
   const { at, from = null, to, protocol = "any", port = null, head } = asked;
+  // By the clock of the database, as the notes.
   requirePast(at, await noteTime(db));
   if (to === undefined && (from !== null || port !== null || asked.protocol !== undefined))
     throw new AppError("bad_request", "Give `to`, too.");
   const key = await openOrderKey(db, orgId, secretKey);
   const org = await organizations.find(db, { id: orgId });
   if (org === undefined) throw new AppError("not_found", notFound.organization);
+  // The newest notes may not be in the audit log yet.
   await recordNotes(deps, orgId);
   const past = await readPast(deps, org, at, head);
   const { rows, chain, doubts } = past;
@@ -153,7 +155,10 @@ const flowPick = joined(
   computed({ name: textOrNull() }),
 );
 const maxFlows = 1000;
-/** Of the day $2 and its block $7, to the node $1. Any protocol if $4 is empty, any port or sender if $5 or $6 is 0. */
+/**
+ * Of the day $2 and its block $7, to the node $1, which reported them as the side $3. Any protocol if $4 is empty, any port or sender if
+ * $5 or $6 is 0.
+ */
 const flowSql = `SELECT ${flowPick.select()} FROM flows f LEFT JOIN nodes n ON n.id = f.peer
   WHERE f.node_id = $1 AND f.block = $7 AND f.day = $2 AND f.side = $3
     AND ($4 = '' OR f.protocol = $4) AND ($5 = 0 OR f.port = $5) AND ($6 = 0 OR f.peer = $6) ORDER BY f.last_at DESC LIMIT ${maxFlows}`;

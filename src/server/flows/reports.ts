@@ -45,6 +45,7 @@ export function makeFlowReports({ db, log, system, budget }: Deps): FlowReports 
     { db, log },
     {
       warning: "Reported flows cannot be written now; nodes send them again",
+      // One for the summary.
       rowsOf: ({ report }) => 1 + report.rows.length,
       store: storeReports,
       settle: ({ done }, isStored) => done(isStored ? "taken" : "later"),
@@ -73,6 +74,7 @@ export function makeFlowReports({ db, log, system, budget }: Deps): FlowReports 
   };
 }
 
+/** Adds to the row of the same kind and day. `first_at` stays: it is that of the first report. */
 const writeRows = makeRowWriter(
   flows,
   () => `ON CONFLICT (${flowsKey}) DO UPDATE SET

@@ -9,6 +9,7 @@ import { listFlows } from "./list.ts";
 import { proposePolicy } from "./propose-policy.ts";
 import { withFlows } from "./with-flows.ts";
 
+/** `after`: what the event about this request says (with-flows.ts). */
 export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => ({
   list(call, query) {
     const { db, system } = services;
@@ -22,6 +23,7 @@ export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => (
   propose(call, query) {
     const { db, system, planning } = services;
     return withFlows(services, call, async () => {
+      // In the turns of plans: it takes long, and `heavyWork` goes on beside it.
       const work = () => proposePolicy(db, call.org.id, query, system.now());
       const body = await inTurnOf({ heavyWork: planning }, call, work);
       return { body, after: { since: body.since, from: null, to: null, rows: body.changes.length } };

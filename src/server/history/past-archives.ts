@@ -40,6 +40,7 @@ export async function readArchives(
         key,
         (event) => void events.push(event),
       );
+      // It is not of this chain: it may have been made after the backup that was restored since.
       if (header.last_hash !== wanted) continue;
       files.unshift({ file, events, breaks });
       wanted = header.previous_hash;

@@ -24,6 +24,7 @@ export type Rows = Map<string, Map<number, Content>>;
 /** The changes that an event holds. Most events have none. Undefined: the event was changed to something else. */
 function changesIn({ type, after }: VerifiedEvent): Change[] | undefined {
   if (type !== "policy.recorded") return [];
+  // JSON text if it was read in the database, a value if it was parsed in an archive.
   const schema = typeof after === "string" ? v.pipe(v.string(), v.parseJson(), Changes) : Changes;
   const parsed = v.safeParse(schema, after, { abortEarly: true });
   return parsed.success ? parsed.output.noted_rows : undefined;

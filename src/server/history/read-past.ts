@@ -144,6 +144,7 @@ async function differencesNow(db: Database, orgId: number, rows: Rows): Promise<
     const present = new Map<number, string>();
     for (let last = -1; ;) {
       const page = await queryAll(db, rowWithContent, presentRows(db.dialect, part), [orgId, last, pageSize]);
+      // Parsed and written again, so that equal values are equal texts, as of the known rows below.
       for (const { rowId, content } of page) present.set((last = rowId), JSON.stringify(JSON.parse(content)));
       await nextRound();
       if (page.length < pageSize) break;
@@ -153,6 +154,7 @@ async function differencesNow(db: Database, orgId: number, rows: Rows): Promise<
     );
     await nextRound();
     const noted = "SELECT count(*) AS n FROM policy_changes WHERE org_id = $1 AND part = $2 AND row_id = $3";
+    // A few show that the database was changed.
     for (const id of differing.slice(0, 5)) {
       if ((await queryNumber(db, noted, [orgId, part.name, id])) > 0) continue;
       found.push(

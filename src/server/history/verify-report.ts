@@ -41,6 +41,7 @@ export async function verifyReport(text: string, { key, head }: Known): Promise<
   if (key === undefined) unproved.push("Unproved: that this is the key of the organization. Give --key.");
   const { chain } = report;
   const { noted } = chain;
+  // `noted` is the hash that the report was asked for. `event` is null if the log held no event with it.
   const held = [
     chain.head,
     chain.last?.hash,

@@ -19,7 +19,7 @@ export type QueueLimits = {
   perCaller: number;
   perOwner: number;
   refusal(): AppError;
-  /** Called after each piece of work with its duration in ms. Nothing starts before the returned pause is over. */
+  /** Called after each piece of work with its duration in ms. Its place stays taken until the returned pause is over. */
   pauseAfter?(ms: number): Promise<unknown> | undefined;
 };
 

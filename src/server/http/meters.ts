@@ -45,6 +45,7 @@ const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 const longestMs = 60_000;
 /** Check-ins, by the operationId of their route. */
 const checkinRoute = "nodes_checkin";
+/** The name that request-log.ts gives to check-ins that asked to wait for news. */
 const heldRoute = `${checkinRoute}_held`;
 
 export function makeMeters(): Meters {

@@ -39,6 +39,7 @@ export function preflightReply(request: Request, { routes }: RoutesOfPath): Repl
 export function readableReply(reply: Reply, request: Request, { routes, weakest }: RoutesOfPath): Reply {
   if (!hasOpaqueOrigin(request) || request.method === "OPTIONS" || request.headers.has("cookie"))
     return reply;
+  // Without a route of this method, the reply is a 405, for callers of the route with the widest access.
   if (!needsToken(routes.get(request.method) ?? weakest)) return reply;
   return { ...reply, headers: { ...reply.headers, ...readable } };
 }

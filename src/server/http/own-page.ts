@@ -24,7 +24,10 @@ function isOwnOrigin(origin: string, host: string | null, publicUrl: string): bo
   return url !== undefined && isLoopback(url.hostname) && url.host === host;
 }
 
-/** Throws tls_required if the browser would not keep a cookie that needs TLS. Browsers trust loopback without it. */
+/**
+ * Throws tls_required if the browser would not keep a cookie that needs TLS. Browsers trust loopback without it. Call
+ * requireOwnPage first: it makes sure that there is an origin.
+ */
 export function requireSecurePage({ headers }: AskedRequest): void {
   const { protocol, hostname, host } = new URL(headers.get("origin") ?? "");
   if (protocol === "https:" || isLoopback(hostname)) return;

@@ -12,6 +12,7 @@ export function makeRequestLogger({ meters, log, logReads = false }: Deps) {
   return (exchange: Exchange, { routes, weakest }: RoutesOfPath, status: number): void => {
     const { request, begun } = exchange;
     const { method } = request;
+    // A method that the path lacks counts as its route with the widest access.
     const { name, held = false, quiet = false } = routes.get(method) ?? weakest;
     const ms = performance.now() - begun;
     // Held check-ins take up to a minute: count them separately.

@@ -22,6 +22,7 @@ const needlesslyEncoded = /%(?![0-9A-F]{2})|%(?:2[DE]|3\d|[46][1-9A-F]|[57][\dA]
  * the declared one.
  */
 export function makePathCheck(path: string): (url: string, params: Params) => boolean {
+  // Declared paths begin and end with a slash.
   const segments = path.split("/").slice(1, -1);
   const patterns = segments.map((segment) => {
     const [, name, pattern = "[a-z0-9-]+"] = /^:([a-z_]+)(?:\{(.+)\})?$/.exec(segment) ?? [];
@@ -35,6 +36,7 @@ export function makePathCheck(path: string): (url: string, params: Params) => bo
       if (pattern?.pattern.test(text) === false) return false;
       plain += `${text}/`;
     }
+    // The path must begin at the first slash after the host. A URL with a query is not `plain`, and is left to Hono.
     return url.endsWith(plain) && url.indexOf("/", url.indexOf("://") + 3) === url.length - plain.length;
   };
 }

@@ -275,7 +275,7 @@ function machinesOf(readings: readonly Reading[]): Reading[][] {
   return [...Map.groupBy(readings, ownerOf).values()];
 }
 
-/** The directories of a file, from the nearest to the top. */
+/** The directories of a file, from the nearest to the top, which is ".". `file`: relative to the directory that is imported. */
 export function above(file: string): string[] {
   const nearest = dirname(file);
   return nearest === "." ? ["."] : [nearest, ...above(nearest)];

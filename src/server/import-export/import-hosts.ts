@@ -198,6 +198,7 @@ export function requireFreeAddresses(
       );
     }
     take(host, number);
+    // With version 1, no node gets its IPv6 address.
     if (certificateVersion === 1 || range6 === undefined || address6 === undefined) continue;
     const second = hostOf(range6, address6);
     if (second !== undefined) take(host, second);
@@ -240,10 +241,12 @@ function planHost(ip: string, files: readonly HostFile[], blocklist: ReadonlySet
     name: last.name,
     file,
     ip,
+    // In any network: the IPv6 network of the organization is the one that the hosts have in common (import-plan.ts).
     ip6: addressIn(last, undefined, 6) ?? null,
     current: current.map(({ value }) => value),
     former: newest.filter((each) => !current.includes(each)).map(({ value }) => value),
     groups: [...last.groups],
+    // Roles, networks behind the host and public addresses are in configurations, not in certificates: they are added later.
     subnets: [],
     isBlocked: current.some(({ value }) => isBlockedBy(blocklist, value)),
     isLighthouse: false,
@@ -273,8 +276,10 @@ function labelOf(name: string): string {
   const label = name
     .toLowerCase()
     .replace(/[^a-z0-9-]+/g, "-")
+    // Of 63 characters at most: room for the number of `uniqueName`.
     .slice(0, 56)
     .replace(/^-+|-+$/g, "");
+  // "any" is no node name: rules have it for all nodes.
   return label === "" || label === "any" ? "node" : label;
 }
 

@@ -133,7 +133,7 @@ function requireRoom(network: string, network6: string | null): void {
   );
 }
 
-/** Nodes would refuse a configuration with more. */
+/** Nodes refuse a config.yml with more than `yamlLimits.nodes` values. Half of them are left for everything besides the blocklist. */
 function requireShort(blocklist: ReadonlySet<string>): void {
   const most = yamlLimits.nodes / 2;
   if (blocklist.size <= most) return;
@@ -203,6 +203,7 @@ function isLive(
 ): boolean {
   try {
     verifyCertificate(host, cas, nowS);
+    // Throws bad_request for a key that no node may have (keys.ts).
     if (host.curve === "25519") readHostPublicKey(formatHostPublicKey(host.publicKey));
   } catch (error) {
     // Engines accept it, so its address stays in use.

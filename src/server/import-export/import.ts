@@ -72,6 +72,7 @@ export async function importNetwork(
   const owner = options.owner === undefined ? undefined : await findOwner(store.db, options.owner);
   await requireUnknown(store.db, slug, plan);
   if (options.isPlan) return plan;
+  // planImport takes only a CA whose key is there.
   const overlay = authorityOf(store, plan.ca, key?.pem ?? "");
   const organization = await createOrganization(
     store,
@@ -197,6 +198,7 @@ async function insertHost(tx: Transaction, context: Context, host: PlannedHost):
     isRelay: request.is_relay ?? false,
     publicIp: request.public_ip ?? null,
     externalPort: request.external_port ?? null,
+    // The certificate of the highest version counts: another one may have an older key.
     hostPublicKey: formatHostPublicKey(host.current.at(-1)?.publicKey ?? new Uint8Array()),
     groups,
     subnets,
@@ -233,6 +235,7 @@ async function insertCertificate(
   await certificates.insert(tx, {
     orgId,
     nodeId,
+    // planImport reads only hosts of these CAs: there is always one.
     authorityId: authorityIds.get(certificate.issuer) ?? 0,
     kind: "overlay",
     version: certificate.version,
@@ -248,7 +251,10 @@ async function insertCertificate(
   });
 }
 
-/** Keeps unknown fingerprints of the network's blocklist blocked until the CA expires, under a revoked placeholder node. */
+/**
+ * Keeps unknown fingerprints of the network's blocklist blocked until the CA expires, under a revoked placeholder node, which has no
+ * address and no key. Of the certificates only the fingerprints are known: their other columns are placeholders, too.
+ */
 async function insertBlocked(tx: Transaction, { orgId, now, authorityIds, plan }: Context): Promise<void> {
   const placeholder = await nodes.insertReturning(tx, {
     orgId,

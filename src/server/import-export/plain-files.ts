@@ -22,6 +22,7 @@ export function writeTree(directory: string, files: readonly PlainFile[]): void 
       mkdirSync(dirname(join(temporary, path)), { recursive: true, mode: 0o700 });
       writeNewFile(join(temporary, path), content, mode);
     }
+    // Also replaces an empty directory.
     renameSync(temporary, target);
     syncDirectory(dirname(target));
   } catch (error) {

@@ -107,6 +107,7 @@ async function onlineSamples({ db, system }: Deps): Promise<Sample[]> {
       groups.set(key, { slug, group, value: (groups.get(key)?.value ?? 0) + count });
     }
   }
+  // `specialIs` holds for lighthouses, relays and nodes with subnets.
   const hubs = await queryAll(
     db,
     hub,
@@ -213,6 +214,7 @@ async function alarmSamples({ db }: Deps): Promise<Sample[]> {
 async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
   const now = system.now();
   const expiring = [];
+  // Without those of ephemeral nodes, which live for an hour: they have expiring_told_at = created_at (issue.ts).
   for (const days of daysLeft) {
     const counts = await queryAll(
       db,

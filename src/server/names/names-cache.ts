@@ -68,6 +68,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
   /** By organization; times of the monotonic clock, ms. */
   const askedAgainAt = new Map<number, number>();
 
+  // The payload of both notices is the id of the organization.
   db.listen("names", (payload) => {
     notices++;
     const known = cached.get(Number(payload));
@@ -103,7 +104,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
     // If a notice came meanwhile, read once more. That result is recent enough.
     return fresh.isOutdated ? loadShared(orgId) : fresh;
   };
-  /** Whether the node may have a newer list than this memory. */
+  /** Whether the node may have a newer list than this memory: it has a list, and here it is unknown or would get all names anew. */
   const isAhead = ({ book }: CachedNames, nodeId: number, asked: NamesRequest) => {
     const position = positionOf(book, nodeId, asked);
     return asked.version > 0 && (position === undefined || position.isWhole);

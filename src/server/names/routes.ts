@@ -8,6 +8,7 @@ import type { Services } from "../services.ts";
 import { listRows } from "../store/list-rows.ts";
 import { aliasList, createAlias, deleteAlias } from "./aliases.ts";
 
+/** `$2`: the pattern of the query's `search`. */
 const listed = { ...aliasList, where: "AND (name LIKE $2 ESCAPE '!' OR node_name LIKE $2 ESCAPE '!')" };
 
 export const nameHandlers = (services: Services): Handlers<typeof namesApi> => ({

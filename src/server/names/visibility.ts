@@ -213,7 +213,10 @@ function seenSides(
     const named = sides.flatMap((side) => (side === undefined || side === anySide ? [] : [side]));
     found.add([...new Set(named)].sort().join("\n"));
   };
-  /** `mine`: the rule that this class has. `theirs`: the one that the other node has, which lets this class through. */
+  /**
+   * `mine`: the rule that this class has. `theirs`: the one that the other node has, which lets this class through; with the peer
+   * `self` only if this class has an owner.
+   */
   const addPair = (mine: RuleSides | undefined, theirs: RuleSides | undefined) => {
     if (isVain(mine?.peer)) return;
     add(sideOf(mine?.peer), theirs?.target, theirs?.peer === selfSide ? ownerSide : undefined);

@@ -86,6 +86,7 @@ async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, no
      WHERE org_id = $1 AND (${specialIs()}) ORDER BY id`,
     [orgId],
   );
+  // `specialIs` finds routers too. `onto` adds what is not written yet: a hub that checked in just now is not away.
   const away = hubs.filter(
     (hub) => hub.state === "active" && isHub(hub) && !isOnline(reports?.onto(hub) ?? hub, now, changes),
   );
@@ -147,6 +148,7 @@ export async function readNotRenewed(
 }
 
 async function endingFirst(db: Reader, orgId: number) {
+  // A node may have certificates of two versions: twice as many rows hold enough nodes.
   const rows = await queryAll(
     db,
     endingPick,
@@ -193,6 +195,7 @@ const applied = "coalesce(s.applied_config_version, 0)";
  * organization was changed just now.
  */
 async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
+  // The newest configuration that nodes have had `appliedMs` to apply. Undefined: this server has not run for so long.
   const longKnown = ages?.longKnown(orgId);
   const { count, first } = await countAndFirst(db, unapplied, {
     count: "count(*)",

@@ -144,6 +144,7 @@ async function checkIn(
       : await checkins.held(org, call.id(), sent, { waitS, aborted: request.signal, isNews: isNewClone });
   // After the wait, because the other machine may have come meanwhile.
   const cloned = clones.has(call.id()) ? { cloned: true } : {};
+  // Whether a lighthouse calls from another address than the one at which nodes look for it.
   const elsewhere =
     caller.kind === "node" ? await elsewhereOf(db, org, caller.nodeId, call.address, input) : {};
   return { body: { ...answer, ...cloned, ...elsewhere, ...answers } };

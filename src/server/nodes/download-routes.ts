@@ -20,6 +20,7 @@ export async function download(services: Services, call: OrganizationCall, forma
       await services.checkins.takeApplied(call.org, call.id(), files.configVersion);
     return { status: 304 as const, headers };
   }
+  // One such piece of work at a time: with a large configuration it takes milliseconds (http/heavy-work.ts).
   const reply = await inTurnOf(services, call, async () =>
     format === "tar" ? tarReply(services, files, headers) : jsonReply(await answerFor(call, files), headers),
   );

@@ -28,6 +28,7 @@ export async function nameProviderGroup(
   return group.people;
 }
 
+/** $1: the organization. `replace(text, p, '') <> text`: the text contains p. LIKE would take `_` and `%` in it for wildcards. */
 const unnamed = `SELECT p.people FROM provider_groups p WHERE p.org_id = $1
   AND NOT EXISTS (SELECT 1 FROM firewall_rules r WHERE r.org_id = $1
     AND (replace(r.peer, p.people, '') <> r.peer OR replace(r.target, p.people, '') <> r.target))

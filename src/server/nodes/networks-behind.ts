@@ -92,6 +92,7 @@ async function changeRouters(
     const routers = await chosenRouters(tx, org, network, via);
     const changes = routers.map((node) => ({ id: node.id, patch: change(node) }));
     const patches = changes.map(({ patch }) => patch);
+    // Approved networks are a part of the policy: a change of them may be refused as an edit of it.
     await asEdit(tx, { orgId: org.id, now: system.now(), actor }, patches, async () => {
       for (const { id, patch } of changes) {
         const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);

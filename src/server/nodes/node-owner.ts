@@ -7,7 +7,10 @@ import type { Transaction } from "../store/database.ts";
 
 type Call = { caller: Caller; org: OrganizationAccess };
 
-/** The user whose nodes "me" means. Throws validation_failed for callers that are no members, such as programs. */
+/**
+ * The user whose nodes "me" means. Throws validation_failed for callers that are no members: programs, and
+ * staff who visit the organization.
+ */
 export function requireMe({ caller, org }: Call): number {
   if (caller.kind === "person" && !org.visiting) return caller.userId;
   throw new AppError("validation_failed", "Only a member of the organization has nodes of their own.", {

@@ -83,6 +83,7 @@ export async function insertPending(
     exitGroups: request.exit_groups ?? [],
     configOverrides: asMap(request.config_overrides ?? {}),
     createdAt: now,
+    // False only in rows from before owners were recorded.
     ownerKnown: true,
   });
   await checkHub(tx, org.id, node);
@@ -284,7 +285,7 @@ async function changeAddress(
   if (requested === undefined) return {};
   const address = await chooseAddress(tx, org, requested, node.id);
   if (address.ip === node.ip) return {};
-  // When the last overlay certificate of the node expires, ms; 0: it never had one.
+  // When the last overlay certificate of the node expires, ms; 0: it never had one. Which version blocks it is not known yet (null).
   const until = await lastOverlayEnd(tx, node.id);
   if (until === 0) await freeAddresses(tx, org.id, node.id);
   else await leaveAddresses(tx, org.id, node.id, { version: null, until });

@@ -38,6 +38,7 @@ export async function regroupOwned(
     }
     if (page.length < pageSize) break;
     lastId = page.at(-1)?.id ?? lastId;
+    // Lets other requests read meanwhile.
     await tx.pause();
   }
   await changeGroups(tx, orgId, changed, now, { isBounded });

@@ -154,7 +154,7 @@ async function requireFewSites(tx: Transaction, orgId: number, { userId, now }: 
   if (freeAt > now) throw throttled(limits.phones.reason, freeAt - now);
 }
 
-/** An ordinary node of the user. */
+/** What a phone gets without a token: it is an ordinary node of the user. `boundTo`: the phone that is imported again. */
 function grantOf(ownerId: number, boundTo: number | null, groups: string[]): Grant {
   return {
     tokenId: null,
@@ -204,6 +204,7 @@ async function insertPhone(
     confirmedConfigVersion: countsAsConfirmed,
     createdAt: now,
     registeredAt: now,
+    // True only for nodes of earlier versions.
     pinsDefaults: false,
     ownerId: userId,
     ownerKnown: true,

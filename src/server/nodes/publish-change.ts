@@ -29,6 +29,7 @@ export async function publishChange(
   const grantedMore = grantsBeyond(before, after);
   // Removing rights is a revocation, which is never refused.
   const isBounded = grantsBeyond(after, before);
+  // A phone gets its next certificate only when its user imports a new site file.
   const certify = () =>
     after.phone === null
       ? issueOverlay(tx, org, after, services, { isBounded })

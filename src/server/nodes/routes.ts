@@ -61,6 +61,7 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
     body: await showOne(services, call.org, await findNode(services.db, call.org.id, call.id())),
   }),
   update: {
+    // Asked only of an organization that is full: what adds nothing is still permitted (http/attach.ts).
     grows: async (input, call) => {
       const { name, config_overrides: configOverrides, subnets } = input;
       const stored = await findNode(services.db, call.org.id, call.id());
@@ -117,6 +118,7 @@ export const phoneHandlers = (services: Services): Handlers<typeof phonesApi> =>
   const make = async (call: OrganizationCall, wish: PhoneWish) => {
     const user = browserOf(call, "Only a signed-in browser makes site files for phones.");
     const body = await makePhone(services, call, user, wish, actorOf(call));
+    // With `state`, it waits for approval.
     return "state" in body ? ({ status: 202, body } as const) : ({ status: 201, body } as const);
   };
   return {
@@ -128,6 +130,7 @@ export const phoneHandlers = (services: Services): Handlers<typeof phonesApi> =>
 export const registrationHandlers = (services: Services): Handlers<typeof registrationsApi> => ({
   async register(call, input) {
     const answer = await register(services, call, input);
+    // With `state`, it waits for approval.
     return "state" in answer ? { status: 202, body: answer } : { status: 201, body: answer };
   },
   list: (call, input) =>
@@ -147,6 +150,7 @@ export const registrationHandlers = (services: Services): Handlers<typeof regist
     await answerRequest(services, call.org, call.id(), { state: "approved" }, actorOf(call));
     return noContent;
   },
+  // `was`: the state that the caller saw. It differs if another administrator was faster: then the refusal is a conflict.
   async refuse(call, { state: was }) {
     await answerRequest(services, call.org, call.id(), { state: "refused", was }, actorOf(call));
     return noContent;
@@ -155,6 +159,7 @@ export const registrationHandlers = (services: Services): Handlers<typeof regist
 
 export const routeHandlers = (services: Services): Handlers<typeof routesApi> => {
   const { db, publicUrl, reports, system, changes } = services;
+  // By the last check-in, also one that is not written yet (contact/reports.ts).
   const presence = { isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes) };
   return {
     list: async (call, input) => listReply(call, publicUrl, await listRoutes(db, call.org, input, presence)),

@@ -61,7 +61,7 @@ async function lackingSince(
     behind.map(({ id }) => id),
   );
   const sent = new Map(rows.map((row) => [row.nodeId, row]));
-  /** The versions that every healthy node has applied by now. */
+  /** The versions that every healthy node has applied by now. `lastVersion` also counts the versions of single nodes. */
   const settled = ages?.longKnown(orgId);
   const sinceOf = (node: Node): number | undefined => {
     const [applied, newest] = [appliedOf(node), node.config_version];

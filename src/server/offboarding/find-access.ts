@@ -40,7 +40,10 @@ const principals = `principals AS (
   UNION ALL SELECT 'service', id FROM service_tokens WHERE $1 = 'person' AND created_by = $2
   UNION ALL SELECT 'registration_token', id FROM registration_tokens WHERE $1 = 'person' AND created_by = $2)`;
 const principalNames = "SELECT kind || '/' || id FROM principals";
-/** For rows of older versions, without a recorded creator: the subjects of events of this type by the principals. */
+/**
+ * For rows of older versions, without a recorded creator: the subjects of events of this type by the principals. The column `actor`
+ * is JSON text that begins with kind and id.
+ */
 const subjects = (type: string) => `SELECT e.subject FROM events e JOIN principals p
   ON e.actor LIKE '{"kind":"' || p.kind || '","id":' || p.id || ',%'
   WHERE e.type = '${type}' AND e.org_id = coalesce($4, e.org_id)`;
@@ -76,7 +79,10 @@ const isRegistered = `n.id IN (SELECT r.node_id FROM registrants r WHERE r.princ
   OR n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token')
   OR (NOT EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id)
     AND 'node/' || n.id IN (${subjects("node.registered")}))`;
-/** A pending node is a registration that is not complete. Ephemeral nodes that ended may come back. */
+/**
+ * A pending node is a registration that is not complete. Ephemeral nodes that ended may come back. A node of an
+ * imported network has no `registered_at`, and is left out until its machine registers.
+ */
 const liveNodes = `SELECT CASE WHEN n.state = 'pending' THEN 'registration' ELSE 'node' END, n.id, n.name, n.org_id,
     CASE WHEN EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id AND r.principal = 'person/' || $2)
       AND $1 = 'person' THEN 1 ELSE 0 END, CASE WHEN ${countsForToken} THEN 1 ELSE 0 END

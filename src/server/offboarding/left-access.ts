@@ -58,6 +58,8 @@ export async function endAccess(
     isLeaving = false,
     now,
   } = ending;
+  // `own`, `byToken`, `ifLeft`: see find-access.ts. A registration ends with its credential: the user's own sign-in, the user's token
+  // if tokens are revoked, or the token that is the source.
   const ends = ({ kind, own, byToken, ifLeft }: Found) => {
     const endsNodes = byToken ? revokeNodes && revokeTokens : revokeNodes || (isLeaving && ifLeft);
     if (kind === "node") return endsNodes;

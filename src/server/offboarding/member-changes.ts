@@ -94,6 +94,7 @@ export async function changeRole(
 /** What ends with a change of the role from `before` to `role`. */
 const whatEnds = (before: Role, role: Role) => ({
   access: role === "member" && before !== "member",
+  // An owner who becomes a member loses all open invitations with `access`.
   ownerInvitations: role === "admin" && before === "owner",
   browserSessions: roles.indexOf(role) < roles.indexOf(before),
 });

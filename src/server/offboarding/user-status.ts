@@ -10,7 +10,7 @@ import { findUser, userEvent } from "../users/users.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
 import { accessForEvent, endAccess, type Access, type Ending } from "./left-access.ts";
 
-/** The last active staff user cannot be disabled. */
+/** The last active staff user cannot be disabled. A user with `bound_org_id` is of an organization's provider, and never staff. */
 export async function setActive(
   store: Pick<ServerOptions, "db" | "system">,
   email: string,

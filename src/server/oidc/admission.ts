@@ -18,6 +18,7 @@ export type Admitted = {
   groups: readonly string[];
 };
 
+/** Groups of an identity that count: the first ones. A list of more than Groups admits counts as no group. */
 const maxGroups = 1000;
 /** OpenID Connect allows 255. */
 export const Subject = v.pipe(foreignText(255), v.minLength(1));

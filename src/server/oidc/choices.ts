@@ -1,5 +1,5 @@
-// The providers that the sign-in page offers: those with a client id. An organization's providers are offered only to
-// users who name the organization, or a domain that it has verified.
+// The providers that the sign-in page offers: those with a client id, without which no user can sign in. An organization's providers
+// are offered only to users who name the organization, or a domain that it has verified.
 
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";

@@ -23,8 +23,8 @@ function reasonOf(cause: unknown): string {
 
 /**
  * Throws the failure with its reason, for the administrator who sets the provider up; users who sign in get no reason. The request
- * passed the guard, and no reason contains an address: an internal name gets the same reason as one that does not
- * exist.
+ * passed the guard against internal addresses (outgoing.ts), and no reason contains an address: an internal name gets the same reason
+ * as one that does not exist.
  */
 export function throwWithReason(error: unknown): never {
   if (!(error instanceof AppError) || error.code !== "provider_unavailable") throw error;

@@ -214,5 +214,6 @@ async function endAtProvider(
     return ended;
   });
   log.info("A user left a provider", { provider: provider.id, user: userId });
+  // Pending work may have waited for the confirmations of these nodes only.
   if (access !== undefined && access.revoked.length > 0) await runDueUpkeep({ db, system });
 }

@@ -57,6 +57,7 @@ async function receive(
 ): Promise<Received> {
   const url = new URL(address);
   try {
+    // `href` has the checked address in place of the name, so `Host` and TLS get the name beside it.
     const { href, serverName } = await resolvedTo(url, {
       system,
       ...given({ webhookNetworks }),

@@ -89,6 +89,7 @@ export function makeExchange(deps: Deps): Exchange {
   const configurations = makeConfigurations(deps);
   return {
     discover: configurations.find,
+    // Of one provider: 16 requests under way, and 5,000 that wait, at most 500 of them of one caller.
     inLine: makeFairQueue({ ofOwner: 16, perCaller: 500, perOwner: 5000, refusal: lineFull }),
     async authorizationUrl(provider, redirectUri, { state, nonce, verifier }) {
       if (!isRegistered(provider))

@@ -173,6 +173,7 @@ export async function deleteProvider(
     await requireRight(tx, { orgId }, actor);
     const provider = await findProvider(tx, { id, orgId });
     await endSessionsBy(tx, { providerId: id }, system.now());
+    // These users sign in by this provider alone, so all their sessions end.
     for (const { userId } of await organizationIdentities.all(tx, { providerId: id }))
       await endSessions(tx, userId, system.now());
     await organizationIdentities.delete(tx, { providerId: id });
@@ -199,7 +200,10 @@ function requireRight(tx: Transaction, { orgId }: Scope, actor: Actor): Promise<
   return orgId === null ? requireStaff(tx, actor) : requireRole(tx, orgId, actor);
 }
 
-/** Each organization has its own names of providers: a conflict must not reveal another organization's. */
+/**
+ * Each organization has its own names of providers: a conflict must not reveal another organization's. The column `name` is unique
+ * over all, so it holds the id too, and `label` is what is shown.
+ */
 function storedName({ orgId }: Scope, name: string): Pick<IdentityProviderRow, "name" | "label"> {
   return orgId === null ? { name, label: null } : { name: `organization ${orgId}/${name}`, label: name };
 }
@@ -228,6 +232,7 @@ async function storedMappings(
   const known = new Map((await allOrganizations(tx)).map(({ id, slug }) => [slug, id]));
   const idOf = (organization: string, field: string) => {
     const orgId = known.get(organization);
+    // An organization's provider may name its own organization alone, and must not learn which others there are.
     if (orgId === undefined || orgId !== (scope.orgId ?? orgId))
       throw invalidField(field, `There is no organization ${organization}.`);
     return orgId;
@@ -294,7 +299,7 @@ function providerOf(
   };
 }
 
-/** How often the provider is asked whether its users left, by the proof that it gives. */
+/** How often the provider is asked whether its users left, by the proof that it gives. Null: no sign-in has shown it yet. */
 function leavingOf(proof: IdentityProviderRow["proof"]): Provider["leaving"] {
   if (proof === null) return null;
   return proof === "refresh" ? "hourly" : "daily";

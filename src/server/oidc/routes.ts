@@ -118,6 +118,7 @@ async function finishAtCallback(
     const { returnTo, user } = await finishSignIn(services, answer);
     if (user === undefined) return redirect(returnTo);
     const { id: userId, email } = user;
+    // The sign-in at a provider is no proof of a second factor here.
     const proven = { factorAt: null, providerId: answer.provider };
     const signedIn = { userId, email, isStaff: isStaff(user), ...proven };
     return redirect(returnTo, (await startedReply(services, call, signedIn)).cookies);

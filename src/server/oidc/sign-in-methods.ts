@@ -10,6 +10,7 @@ import { queryNumber } from "../store/table.ts";
 export const ownWayIn = `(u.password_hash <> '' OR (u.bound_org_id IS NULL
     AND EXISTS (SELECT 1 FROM passkeys k WHERE k.user_id = u.id)))`;
 
+/** SQL: whether the user has an identity at a provider other than $2; null: at any. */
 const hasIdentity =
   "EXISTS (SELECT 1 FROM identities i WHERE i.user_id = u.id AND i.provider_id IS DISTINCT FROM $2)";
 

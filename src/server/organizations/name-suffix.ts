@@ -31,6 +31,7 @@ export async function checkNameSuffix(
     ...[publicUrl, ...providers.map(({ issuer }) => issuer)].map((url) => hostOf(url)),
     ...(await queryAll(reader, publicHosts, hosts, [orgId])).map(({ publicIp }) => publicIp ?? ""),
   ];
+  // Addresses lie below no domain. Neither does "", which stands for no host.
   const host = hostWithin(
     suffix,
     needed.filter((each) => parseAddress(each) === undefined),

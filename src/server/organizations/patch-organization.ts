@@ -52,6 +52,7 @@ export async function patchOrganization(
     const after = v.parse(Changeable, { ...before, ...patch });
     const isChanged: IsChanged = (field) => JSON.stringify(after[field]) !== JSON.stringify(before[field]);
     const versionsBefore = { id: org.id, network: shown.network, ...versionsOf(before) };
+    // Checks a change of certificate versions, and starts it (rollout/version-migration.ts).
     await migrate(tx, versionsBefore, versionsOf(after), system.now());
     // Other overrides may restart engines that a rollout watches, and would reach all nodes without a ring.
     if (isChanged("config_overrides")) await refuseBesideRollout(tx, org);

@@ -45,6 +45,7 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
       adds(await findOrganization(services.db, org, null), { name, config_overrides }),
     async handle(call, input) {
       const org = { ...call.org, role: roleOf(call) };
+      // Passed in: rollouts and users are on higher floors than settings.
       const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout };
       return { body: await patchOrganization(services, org, input, actorOf(call), rules) };
     },
@@ -71,6 +72,7 @@ export const memberHandlers = (services: Services): Handlers<typeof membersApi> 
       return { status: 201, body: await emailInvitation(services, call.org, added) };
     },
     async update(call, { role, owner_id }) {
+      // `owner_id`: the user that the caller confirms as the new owner.
       const as = { ...roleAndActor(call), confirmation: { id: owner_id } };
       const { member, access } = await changeRole(services, call.org, call.id(), role, as);
       return { body: { ...member, ...reportOf(access) }, ...tokensLeft(access) };

@@ -55,6 +55,7 @@ export function makeBatches<T extends OfNode>(
     return !isFailing;
   };
   const write = async () => {
+    // `left`: of those that wait now. What comes meanwhile is left to the next timer.
     for (let left = waiting.count; left > 0;) {
       const batch = waiting.next(batchRows, isOtherNode);
       const isStored = await tryToStore(batch);

@@ -173,8 +173,9 @@ async function readEdges(
 }
 
 /**
- * Both ends report a path: the worse report counts. These reports do not: those of nodes that are away, that a peer which is away
- * is not reached, and paths over relays that are all away.
+ * Both ends report a path: the worse report counts, and the longer round trip. A kind is a number, the worse the higher (kindNames).
+ * These reports do not count: those of nodes that are away, that a peer which is away is not reached, and paths over relays that are
+ * all away.
  */
 function addEdge(
   { edges, worst, cut }: FoundEdges,

@@ -87,6 +87,7 @@ export function* sumsOf(
         nodes: counted,
         online: counted - away,
         current: all.filter(({ isCurrent, isPhone }) => isCurrent && !isPhone).length,
+        // Only if no other report of the pair counts: the peer may report a path that works.
         cut: [...cut].filter((key) => !edges.has(key)).length,
         ...sums,
       },

@@ -47,6 +47,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
     async take(orgId, nodeId, sent) {
       const parsed = v.safeParse(PathsReport, sent, { abortEarly: true });
       if (!parsed.success) return "unwanted";
+      // Undefined: the database does not answer.
       const isWanted = await wantsReports(orgId).catch(() => undefined);
       if (isWanted === false) return "unwanted";
       if (isWanted === undefined) return "later";
@@ -55,6 +56,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
       const isWithoutPaths = !report.whole && report.changed.length === 0 && report.gone.length === 0;
       if (isWithoutPaths && report.healings.length === 0) return "taken";
       if (Math.abs(at - (lastAt.get(nodeId) ?? -Infinity)) < leastPauseMs) return "later";
+      // Then each node may come too early once.
       if (lastAt.size >= maxNodes) lastAt.clear();
       if (!isWithoutPaths) {
         if (!batches.add({ orgId, nodeId, at, report })) return "later";

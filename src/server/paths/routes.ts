@@ -19,6 +19,7 @@ import { listRelays } from "./relay-list.ts";
 
 type Access = Pick<OrganizationCall, "caller" | "org">;
 
+/** What the caller may see. `onto` adds a report that is not written yet; `changes` knows the open polls of this server. */
 const pathsShownTo = ({ system, changes, reports }: Services, call: Access) => ({
   ownerId: ownerOf(call),
   isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes),
@@ -31,6 +32,7 @@ export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
     list: async (call, input) =>
       listReply(call, publicUrl, await listPaths(db, call.org.id, input, shownTo(call))),
     async counts(call, input) {
+      // The endpoint has no search, but the query of a page needs the field.
       const asked = { ...input, search: "" };
       return listReply(call, publicUrl, await countPathsByNode(db, call.org.id, asked, shownTo(call)));
     },

@@ -141,6 +141,7 @@ async function storeApplied(
   const appliedBy = await nameOfActor(tx, actor);
   await savePolicy(tx, org, now, {
     version: version + 1,
+    // With `keep_file` the stored file stays, and no longer says what the organization has.
     ...(request.keep_file === true
       ? { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
       : { text: request.policy, appliedAt: now, appliedBy, driftedAt: null }),

@@ -69,6 +69,7 @@ export async function revertPolicy(
     const row = await unconfirmedPolicy(tx, org);
     if (due !== undefined && (row.unconfirmedUntil ?? 0) > due) return { version: row.version, left_out: [] };
     const now = services.system.now();
+    // `former`: the columns of the file that was in force before.
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
     const inverseChanges: Changes = { ...changes, owned: [], tests: changes.tests };
     const leftOut: string[] = [];
@@ -95,6 +96,7 @@ export async function revertPolicy(
         after: {
           version,
           applied_by: row.appliedBy,
+          // `inverse` has the ids of the rules that were created again.
           ...audited(inverseChanges, inverse),
           ...(leftOut.length === 0 ? {} : { left_out: leftOut.slice(0, maxAudited) }),
         },

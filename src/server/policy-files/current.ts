@@ -73,6 +73,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
 
 const memberPick = memberships.pick("email", "userId");
 
+/** The ids of the users who are members, by e-mail address. */
 async function readMembers(reader: Pick<Reader, "all">, orgId: number): Promise<Map<string, number>> {
   const sql = `SELECT ${memberPick.select()} FROM memberships WHERE org_id = $1 AND user_id IS NOT NULL`;
   const rows = await queryAll(reader, memberPick, sql, [orgId]);
@@ -81,6 +82,7 @@ async function readMembers(reader: Pick<Reader, "all">, orgId: number): Promise<
 
 const groupsPick = computed({ groups: text() });
 
+/** The groups that registration tokens with uses left give. */
 async function openTokenGroups(reader: Pick<Reader, "all">, orgId: number): Promise<Set<string>> {
   const sql = `SELECT DISTINCT groups FROM registration_tokens
     WHERE org_id = $1 AND revoked_at IS NULL AND used < uses`;

@@ -94,7 +94,7 @@ async function changeGroupUsers(
   for (const { name, people } of remove)
     if ((await groupUsers.delete(tx, { orgId, name, people })) > 0) inverse.add.push({ name, people });
   for (const { name, people } of add) {
-    // A user who left between an application and its rollback gets nothing back.
+    // A user who left between an application and its rollback gets nothing back. `userId` is undefined for a provider's group.
     const userId = userOfGroup(people);
     if (userId !== undefined && (await memberships.find(tx, { orgId, userId })) === undefined) continue;
     await groupUsers.upsert(tx, { orgId, name, people, createdAt }, "ON CONFLICT DO NOTHING");

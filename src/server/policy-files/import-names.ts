@@ -24,7 +24,10 @@ export function freeName(word: string, taken: ReadonlySet<string>): string {
   }
 }
 
-/** Why whole sections are not imported, by their keys in lower case. Of `groups` and `tagOwners`, only lists of members are lost. */
+/**
+ * Why whole sections are not imported, by their keys in lower case. Of `groups` and `tagOwners`, which are not here, only lists of
+ * members are lost.
+ */
 export const sections = new Map([
   ["ssh", "SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server"],
   ["sshtests", "SSH of the overlay has no equal"],

@@ -1,5 +1,5 @@
 // Makes a policy file of a policy of Tailscale or headscale, which never permits more than the original. What has no equal here is
-// left out, and named with its line and the reason. Pure.
+// left out, and named with its line and the reason. Pure. At each `yield` other requests may run (http/heavy-work.ts).
 
 import { stringify } from "yaml";
 import * as v from "valibot";
@@ -151,7 +151,10 @@ function* parseImported(
   }
 }
 
-/** Runs the tests of the original on the imported policy. */
+/**
+ * Runs the tests of the original on the imported policy. No nodes are needed: the tests have stand-ins for each group
+ * (policy-tests.ts).
+ */
 function* failuresOf(parsed: ParsedPolicy): Generator<unknown, TestFailure[]> {
   const { rules = [], tests = [] } = yield* resolvePolicy(parsed, {
     nodes: new Map(),

@@ -69,6 +69,7 @@ export class Importing {
     }
     const hosts = new Map(Object.entries(original.hosts ?? {}));
     const via = (original.grants ?? []).map((grant) => lowerKeys(grant).fields["via"]);
+    // Of any form: findRouters skips what it cannot read.
     const routers = findRouters(original.autoapprovers, via, original.groups ?? {});
     this.#names = { hosts, groupOf: (word) => this.#groups.get(word), routers, overlay };
   }

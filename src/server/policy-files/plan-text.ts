@@ -6,11 +6,13 @@ import { oneLine } from "../../base/unprintable.ts";
 
 type Plan = AnswerOf<typeof policyApi.plan>;
 
+/** How many pairs and classes are shown. `--json` has more, up to the limits of the API. */
 const shownPairs = 20;
 const shownClasses = 50;
 
 export function planText(plan: Plan): string {
   const lines = [...ruleLines(plan), ...nodeLines(plan), ...accessLines(plan), ...plan.kept];
+  // `plan.kept` has sentences, `plan.tests.after` is the number of tests that there will be.
   const tests = plan.tests.failing.map((sentence) => `Failing: ${sentence}`);
   if (plan.is_empty) lines.unshift("Nothing changes.");
   lines.push(

@@ -97,6 +97,7 @@ export async function renderPolicy(
     ...gone.tests.flatMap(({ from, to }) => [from, to]),
   ];
   const groupsWithNodes = new Set(present.flatMap((node) => node.groups));
+  // Any other side may have nodes, now or later.
   const hasNodes = (peer: Peer) => {
     if ("node" in peer) return names.has(peer.node);
     return "group" in peer && isUsersGroup(peer.group) ? groupsWithNodes.has(peer.group) : true;
@@ -131,6 +132,7 @@ function shownGroups(
 ): Record<string, { description?: string; members?: string[] }> {
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
   for (const { name, word } of users) byGroup.get(name)?.push(word);
+  // `given`: without the groups that a node has by its owner.
   for (const { name, given } of present) for (const group of given) byGroup.get(group)?.push(`node:${name}`);
   return Object.fromEntries(
     groups.map(({ name, description }) => {

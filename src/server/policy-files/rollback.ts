@@ -12,6 +12,7 @@ import { inSavepoint } from "../store/savepoint.ts";
 const texts = v.array(v.string());
 const named = { name: v.string(), description: v.string() };
 const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
+/** The nodes of users (`people`, the group of their nodes) are in the group `name`. */
 const groupSource = v.object({ name: v.string(), people: v.string() });
 const providerGroup = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
 const delta = v.object({ add: texts, remove: texts });
@@ -34,6 +35,7 @@ export const Undo = v.object({
         name: v.string(),
         groups: delta,
         subnets: delta,
+        /** Null: it is not changed. */
         relay: v.nullable(v.boolean()),
       }),
     ),

@@ -17,6 +17,7 @@ import { planChanges } from "./plan.ts";
 import { showPlan } from "./show-plan.ts";
 import { showPolicy, testPolicy } from "./show.ts";
 
+/** `mayName`: see `Rights` in plan.ts. Only administrators may name groups of providers that the policy has not. */
 const rightsOf = ({ org }: OrganizationCall) => ({ mayName: org.role !== "member" });
 
 export const policyHandlers = (services: Services): Handlers<typeof policyApi> => {

@@ -56,6 +56,7 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
 
 /** The users who join or leave a group, by group. */
 function membersOf({ add, remove }: Changes["people"], side: SideWriter): Plan["groups"]["members"] {
+  // `people` is the group of a user or of a provider, such as `user:id.7` (group-users.ts).
   const word = ({ people }: GroupSource) => side({ group: people });
   const names = new Set([...add, ...remove].map(({ name }) => name));
   return [...names].map((group) => ({
@@ -84,7 +85,10 @@ function sidesIn(rules: readonly Rule[]): Peer[] {
   return rules.flatMap(({ peer, target }) => [peer, target]);
 }
 
-/** Which classes and pairs of nodes gain or lose access. Only active nodes: others have no certificate. */
+/**
+ * Which classes and pairs of nodes gain or lose access. Only active nodes: others have no certificate. `side`: the default knows no
+ * names, for tests. Each `yield` lets the server do other work (http/heavy-work.ts).
+ */
 export function* accessChanges(
   { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
   changes: Pick<Changes, "rules" | "nodes" | "owned">,
@@ -184,6 +188,7 @@ function* firstPairs(
     );
     receivers.sort((a, b) => a.to.id - b.to.id);
     for (const { to, change } of receivers) {
+      // A network behind a node has the id of the node.
       if (to.id === from.id) continue;
       if (pairs.length === maxPlanPairs) return pairs;
       pairs.push({

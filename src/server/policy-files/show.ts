@@ -43,6 +43,7 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
 function listTests({ tests, nodes, users, words }: Snapshot, failures: readonly TestFailure[]) {
   const side = makeSideWriter(nodes, users, words);
   const failed = new Set(failures.map(({ test }) => test));
+  // The place after the last test stands for all together.
   const tookTooLong = failed.has(tests.length);
   const withoutFailure = tookTooLong ? null : true;
   return tests.map(({ expect, from, to, protocol, ports }, index) => {

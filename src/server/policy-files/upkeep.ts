@@ -41,6 +41,7 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
     const isDrifted = text !== null && (await hasDrifted(db, orgId, text));
     await db.writeFor({ org: orgId }, async (tx) => {
       const row = await policies.find(tx, { orgId });
+      // The state has changed since the tests ran: the next turn runs them again.
       if (row === undefined || (await stateStamp(tx, orgId)) !== snapshot.stamp) return;
       const now = system.now();
       const driftedAt = isDrifted ? (row.driftedAt ?? now) : null;

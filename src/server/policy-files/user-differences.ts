@@ -1,6 +1,6 @@
 // Computes the changes that make users, and groups of providers, members of the groups that the policy file says: a part of
 // differences.ts. `people`, as the database calls it, is the group that stands for one user (`user:id.7`) or for one group of a
-// provider. Pure.
+// provider. Pure. At each `yield` other requests may run (http/heavy-work.ts).
 
 import { userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import {

@@ -62,6 +62,7 @@ export function compileRules(
 ): EngineRules {
   const compiled: EngineRules = { inbound: [], outbound: [] };
   for (const rule of rules) {
+    // The target `network:…`, a network behind nodes, is stored in the form of a group.
     const network = "group" in rule.target ? networkOfGroup(rule.target.group) : undefined;
     const concernsSelf =
       network === undefined ? applies(rule.target, self) : canNarrow(network, self, engine);

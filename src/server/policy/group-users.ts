@@ -122,7 +122,7 @@ export function makeOwnerGroups(
 const namedProvider = computed({ id: integer(), name: text() });
 export type NamedProvider = ReturnType<typeof namedProvider.parse>;
 
-/** The providers by which members of the organization may sign in: its own, and those of the installation. */
+/** The providers by which members of the organization may sign in: its own, whose name is in `label`, and those of the installation. */
 export function readProviders(reader: Pick<Reader, "all">, orgId: number): Promise<NamedProvider[]> {
   const sql = `SELECT id, coalesce(label, name) AS name FROM identity_providers
     WHERE org_id = $1 OR org_id IS NULL ORDER BY org_id IS NULL, id`;

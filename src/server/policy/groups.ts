@@ -97,7 +97,10 @@ export async function describeGroup(
   });
 }
 
-/** The first use of a group. $1: organization, $2: the group's name in JSON, $3: the same as a peer or target, $4: now, ms. */
+/**
+ * The first use of a group. $1: organization, $2: the group's name in JSON, $3: the same as a peer or target, $4: now, ms. The columns
+ * hold JSON text: one in which a replacement changes something contains the name.
+ */
 const firstUse = `SELECT 'node ' || name AS found FROM nodes
     WHERE org_id = $1 AND state <> 'revoked' AND (replace(groups, $2, '') <> groups OR replace(exit_groups, $2, '') <> exit_groups)
   UNION ALL SELECT 'firewall rule ' || id FROM firewall_rules

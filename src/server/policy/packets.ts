@@ -108,6 +108,7 @@ export function accessBetween(rules: TestableRules, from: Member, to: Member): A
 }
 
 function accessOfParsed({ protocol, ports }: Parsed): Access {
+  // Ports that cannot be read, stored by an earlier version.
   if (ports === undefined) return nothing;
   return accessOf(protocol, ports === "any" ? ports : ports.join("-"));
 }

@@ -138,6 +138,7 @@ export const listLimits = {
   aliases: maxAliases,
   tests: 500,
 };
+// A network as of a peer: resolve.ts refuses the other words.
 const Route = v.strictObject({ network: PeerSide, via: NodeWord });
 
 /** A key that is absent is left alone by `apply`, also with `--prune`. */

@@ -1,4 +1,4 @@
-// Reads a policy file, with the line and column of each fault.
+// Reads a policy file, with the line and column of each fault. At each `yield` other requests may run (http/heavy-work.ts).
 
 import * as v from "valibot";
 import { maxPolicyBytes } from "../../api/policy.ts";
@@ -48,7 +48,7 @@ function conflictsIn(text: string): Fault[] | undefined {
 /** Whether it is a policy of Tailscale or headscale. Theirs may have comments and tabs, which are faults in YAML. */
 function isForeign(text: string, { value, faults }: Pick<PlainDocument, "value" | "faults">): boolean {
   if (faults.length > 0) return /^\s*(\/[/*]|\{)/.test(text) && /"(acls|grants|tagOwners)"\s*:/i.test(text);
-  // The keys of a long text are all its letters: that blocks the loop.
+  // Of a text, `Object.keys` would name each character: with a long one, other requests would wait.
   if (typeof value !== "object" || value === null) return false;
   return Object.keys(value).some((key) => /^(acls|grants|tagowners)$/i.test(key));
 }

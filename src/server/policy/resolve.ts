@@ -135,6 +135,7 @@ function makeWords(known: Known, fileGroups: FileGroups, fault: Faulting) {
     if (word.startsWith("network:")) return { group: networkGroup(word.slice("network:".length)) };
     const owned = usersGroup(word, path);
     if (owned !== undefined) return { group: owned };
+    // Only `group:…` is left: the schema of the file lets no other word through.
     const group = word.slice("group:".length);
     if (!groups.has(group)) {
       const where =

@@ -35,6 +35,7 @@ export const ruleHandlers = (services: Services): Handlers<typeof rulesApi> => (
   },
   retrieve: async (call) => ({ body: await findRule(services.db, call.org, call.id()) }),
   update: {
+    // By a longer description, or by a group that the rule names first.
     grows: async (input, call) =>
       adds(await findRule(services.db, call.org, call.id()), { description: input.description }) ||
       (await namesNewGroup(services.db, call.org.id, groupsIn(input))),
@@ -49,6 +50,7 @@ export const ruleHandlers = (services: Services): Handlers<typeof rulesApi> => (
   providerGroups: async (call) => ({ body: await namedProviderGroups(services.db, call.org.id) }),
 });
 
+/** The services of a change of rules. `testing`: runs the tests of the policy on behalf of this request. */
 const tested = (services: Services, call: OrganizationCall) => ({
   ...services,
   testing: testingOf(services, call),

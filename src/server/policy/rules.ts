@@ -57,6 +57,7 @@ export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number
 export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId: number): Promise<boolean> {
   const row = await reader.get("SELECT id FROM firewall_rules WHERE org_id = $1 AND peer = $2 LIMIT 1", [
     org.id,
+    // The column holds JSON text, which is equal for equal sides.
     JSON.stringify({ node: nodeId } satisfies Peer),
   ]);
   return row !== undefined;

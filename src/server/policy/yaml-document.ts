@@ -306,7 +306,7 @@ function isCollection(token: CST.Token): token is Collection {
 function withItems(token: Collection, items: readonly Item[]): Collection {
   const [first] = items;
   const offset = first?.start[0]?.offset ?? first?.key?.offset ?? token.offset;
-  // The items are of this collection.
+  // The items are of this collection. One in brackets begins with its bracket, any other with its first item.
   const part = { ...token, items } as Collection;
   return token.type === "flow-collection" ? part : { ...part, offset };
 }

@@ -36,6 +36,7 @@ export function releaseHandlers(
 
 /** It stays in its directory: the patterns of the path (src/api/releases.ts) admit names without a leading dot. */
 async function fileAt(path: string | undefined) {
+  // Undefined: no directory of releases has it. The empty path is no file.
   const file = Bun.file(path ?? "");
   const found = await file.stat().catch(() => undefined);
   if (found?.isFile() !== true) throw new AppError("not_found", "There is no such file.");

@@ -60,6 +60,7 @@ export function makeBudget(deps: Deps): Budget {
     const added = 2 * JSON.stringify(request).length;
     const now = system.now();
     let stored = known.get(org.id);
+    // The clock may have been set back.
     const age = stored === undefined ? Infinity : Math.abs(now - stored.at);
     const isFull = (bytes: number) => bytes + added > limit;
     if (stored === undefined || age > measuredMs || (isFull(stored.bytes) && age >= fullMs)) {
@@ -167,6 +168,7 @@ async function measure({ db, dataDirectory }: Deps, orgId: number): Promise<numb
   return (await storedEventBytes(db, orgId)) + archives + (await queryNumber(db, storedRows, [orgId]));
 }
 
+/** The bytes of the events in the database: of all, without those that are in archives. */
 export async function storedEventBytes(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
   return (await chainEnd(reader, orgId)).bytes - ((await lastCut(reader, orgId))?.archived_bytes ?? 0);
 }

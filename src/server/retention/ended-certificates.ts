@@ -24,6 +24,7 @@ export async function deleteEndedCertificates(
     const last = (await queryOne(db, rangeEnd, nextRange, [from]))?.last ?? null;
     if (last === null) return;
     const params = [from, last, before];
+    // Most ranges have none: asked first, because a write waits for other writers.
     if ((await queryNumber(db, `SELECT count(*) AS n ${expired}`, params)) > 0)
       await db.write((tx) => tx.run(`DELETE ${expired}`, params));
     from = last;

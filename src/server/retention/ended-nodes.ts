@@ -40,6 +40,7 @@ export async function deleteEndedNodes(db: Database, before: number, isEnding: (
       // One that came back since the first look is kept.
       if (ids.length === 0) return;
       const list = places(ids, 1);
+      // A machine that still uses the token of such a node does not count as guessing.
       await tx.run(
         `INSERT INTO retired_tokens (token_hash, retired_at) SELECT token_hash, ended_at FROM nodes
          WHERE token_hash IS NOT NULL AND id IN (${list}) ON CONFLICT (token_hash) DO NOTHING`,

@@ -70,6 +70,7 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
       params: [],
     },
     {
+      // With a `family` it is the session of a command line, which does not end for want of use.
       table: "browser_sessions",
       key: "id",
       where: "ends_at <= $1 OR (family IS NULL AND last_used_at <= $2)",

@@ -33,6 +33,7 @@ export async function retain(deps: Deps, signal: AbortSignal): Promise<void> {
     for (const chain of [{ id: null, slug: null }, ...(await queryAll(db, names, sql))])
       await archiveChain({ ...deps, dataDirectory }, chain, signal);
   };
+  // The second step also runs if the first one fails.
   await inTurn(() => deleteEnded(deps, retention.eventsS * 1000, () => signal.aborted), archive);
 }
 

@@ -66,6 +66,7 @@ export async function listDrills(
   return shown;
 }
 
+/** `reported`: nodes that reported their peers, whose column `peers` is not null. `watched`: the peers of all of them. */
 const sumsPick = computed({ reported: integer(), watched: integer() });
 const sumsSql =
   "SELECT count(peers) AS reported, CAST(coalesce(sum(peers), 0) AS BIGINT) AS watched FROM drill_nodes WHERE drill_id = $1";
@@ -77,6 +78,7 @@ export async function showDrill(reader: Reader, row: DrillRow, now: number): Pro
   const reports = await queryAll(reader, drillNodes, tellingReportsSql, [row.id]);
   const { reported = 0, watched = 0 } = (await queryOne(reader, sumsPick, sumsSql, [row.id])) ?? {};
   const losses = mergeLosses(reports);
+  // Stored when the drill ends, because the nodes change afterwards.
   const { silent, tooOld } = row.endedAt === null ? await readSilent(reader, row) : row;
   const stateBeforeEnd = now < row.endsAt ? "running" : "reporting";
   return {
@@ -155,6 +157,7 @@ export function mergeLosses(
       }
     }
   const lengthOf = ({ from_s: from, until_s: until }: Pair) => (until ?? Number.POSITIVE_INFINITY) - from;
+  // Compared, not subtracted: both lengths may be infinite.
   return [...pairs.values()].flat().toSorted((a, b) => (lengthOf(b) > lengthOf(a) ? 1 : -1));
 }
 

@@ -9,7 +9,7 @@ import { drills, type DrillRow } from "../store/tables/drills.ts";
 export type LiveDrills = {
   /**
    * The order for a node, which the answer to its check-in holds; undefined: none. `taken`: the number of the last order that it took, 0
-   * before the first; undefined: its agent knows no drills.
+   * before the first (abortOf says what the numbers are); undefined: its agent knows no drills.
    */
   orderFor(orgId: number, nodeId: number, taken: number | undefined): DrillOrder | undefined;
 };
@@ -57,7 +57,7 @@ export function makeLiveDrills(
   };
 }
 
-/** The order that ends the drill now. */
+/** The order that ends the drill now. The number of a drill is its begin in ms since 1970, that of its abort is one more. */
 const abortOf = ({ beginsAt, kind }: DrillRow): DrillOrder => ({
   order: beginsAt + 1,
   kind,

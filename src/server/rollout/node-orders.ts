@@ -10,6 +10,7 @@ import { orderOf, type RolloutRow } from "../store/tables/rollouts.ts";
 const orderedStates = ["told", "returning"] as const;
 type OrderedState = (typeof orderedStates)[number];
 
+/** The column's text. Orders are found by this text when they are withdrawn, so the same order must always give the same one. */
 function orderText(row: RolloutRow, state: OrderedState): string {
   const { agent, engine, settings, watchS } = row;
   const number = orderOf(row);

@@ -36,6 +36,7 @@ const openUpdates = `SELECT ${updatePick.select()} FROM organizations
  * organization; 0: of all.
  */
 export async function advanceRollingUpdates(services: Store, orgId = 0): Promise<void> {
+  // A clock in doubt does not tell which nodes are online.
   if (services.clock.doubt() !== undefined) return;
   const open = await queryAll(services.db, updatePick, openUpdates, [orgId]);
   await forAll(
@@ -124,6 +125,7 @@ async function nextNode(
 async function updateNode(tx: Transaction, services: Store, orgId: number, nodeId: number): Promise<void> {
   const org = await readIssuingOrg(tx, orgId);
   const fingerprint = await issueOverlay(tx, org, await findNode(tx, orgId, nodeId), services, {
+    // The update bounds them: it issues one certificate a node.
     isBounded: false,
   });
   await raiseOwnVersion(tx, orgId, nodeId);

@@ -121,6 +121,7 @@ export async function startRotation(
 ): Promise<void> {
   const { db, system } = store;
   const now = system.now();
+  // The only network that the next overlay CA may certify; undefined: no limit.
   const limit = await limitOf(db, org.id, { isWanted: options.limited === true });
   const newCas = await makeAuthorities(store, org.slug, now, limit);
   await db.writeFor({ org: org.id }, async (tx) => {
@@ -226,12 +227,16 @@ async function rollBack(tx: Transaction, orgId: number, phase: Phase, now: numbe
     return setBack(tx, orgId, "issue");
   }
   for (const id of replaced) await authorities.update(tx, { id }, { state: "next", retiredAt: null });
+  // Every node trusts the former CAs again, so no lighthouse has to be spared.
   await nodes.update(tx, { orgId, keepsFormer: true }, { keepsFormer: false });
   await setBack(tx, orgId, "trust");
   await raiseRotationVersion(tx, orgId);
 }
 
-/** The ids of the CAs that this rotation replaces, one of each kind: the former CAs that were trusted last. Throws conflict. */
+/**
+ * The ids of the CAs that this rotation replaces, one of each kind: the former CAs that were trusted last. CAs without a key are
+ * offline ones, or of earlier rotations. Throws conflict.
+ */
 async function replacedCas(tx: Transaction, orgId: number, now: number): Promise<number[]> {
   const caPick = authorities.pick("id", "kind", "notAfter");
   const cas = await queryAll(

@@ -234,6 +234,7 @@ export async function retire(
     { orgId, state: "former", retiredAt: null, offline: false },
     { retiredAt: now },
   );
+  // Not the offline CAs, whose keys signers hold: a rotation leaves them as they are.
   const old = "SELECT id FROM authorities WHERE org_id = $1 AND state = 'former' AND offline = 0";
   await tx.run(
     `UPDATE certificates SET renew_at = 0 WHERE org_id = $1 AND state = 'current' AND authority_id IN (${old})`,

@@ -32,6 +32,7 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
   return async () => {
     // While the clock is in doubt, no rotation starts or advances: it might remove the former CAs when nodes cannot use the new ones.
     if (store.clock.doubt() !== undefined) return;
+    // This server has seen no node yet: for a while, all active nodes count as online.
     if (!isStarted) await resetSilenceTimer(store);
     isStarted = true;
     const steps = [() => rollBackEarlyRotations(store), () => advanceRotations(store)];

@@ -29,7 +29,7 @@ export async function takeUpdateReport(
   nodeId: number,
   report: UpdateReport,
 ): Promise<void> {
-  // An order to go back has an odd number, one above the order to change (orderOf).
+  // The number of an order to change is twice the time at which the rollout was created; the order to go back is one above (orderOf).
   const number = report.order - (report.order % 2);
   const row = await rollouts.find(db, { orgId, createdAt: number / 2 });
   const member = row && (await rolloutNodes.find(db, { rolloutId: row.id, nodeId }));
@@ -62,6 +62,7 @@ async function changeFor(reader: Reader, reported: Reported): Promise<Partial<Ro
     return state === "failed" ? { reason, logLine } : undefined;
   }
   if (member.state !== "told" && member.state !== "applied") return undefined;
+  // To be compared with what is broken when the node says that it passed (whyDoubted).
   if (state === "taken") return { brokenBefore: await countBroken(reader, reported) };
   if (state === "applied" && member.state === "told") return { state, at: now, answered };
   if (state === "refused") return { state, at: now, reason };

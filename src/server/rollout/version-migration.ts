@@ -118,6 +118,7 @@ function refuseOldEngines(
   members: readonly Member[],
   desired: CertificateVersions["certificateVersion"],
 ): void {
+  // "both" serves old engines too, so a node whose engine is not known yet matters only for 2.
   const isOld = ({ node: { overlayVersion } }: Member) =>
     overlayVersion === null ? desired === 2 : !can(overlayVersion, "certificate_v2");
   const old = members.filter(isOld);
@@ -167,6 +168,7 @@ async function startMigration(
 ): Promise<void> {
   const hadIpv6 = before.network6 !== null && before.certificateVersion !== 1;
   const hasIpv6 = after.network6 !== null && after.certificateVersion !== 1;
+  // `moveOpen`: rolling-update.ts begins, and signs for one node after the other.
   if (hasIpv6 && !hadIpv6) await organizations.update(tx, { id: before.id }, { moveOpen: true });
   else if (before.certificateVersion !== after.certificateVersion) {
     // Signed at each node's next check-in, in no particular order.

@@ -186,6 +186,7 @@ function referenceOf(text: string | undefined, bootId: string | undefined, prese
   const stored = parseStored(text);
   // Without an id, a later boot cannot be told from this one.
   const known = bootId === undefined ? undefined : stored?.boots.find(({ id }) => id === bootId);
+  // Less time since the boot than was noted: another boot with the same id.
   if (known !== undefined && present.boot >= known.boot - toleranceMs)
     return { base: { wall: known.wall, boot: known.boot } };
   return stored === undefined ? {} : { last: { wall: stored.believed_at, boot: present.boot } };

@@ -40,6 +40,7 @@ export async function copyTables(from: Reader, to: Transaction): Promise<void> {
 /** Deletes the rows of all tables that copyTables fills. */
 export async function emptyTables(tx: Transaction): Promise<void> {
   for (const table of [...copied.keys()].toReversed()) await tx.run(`DELETE FROM ${table}`);
+  // The triggers have noted the deletions above.
   await tx.run(`DELETE FROM ${policyChanges.name}`);
 }
 

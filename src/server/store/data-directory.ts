@@ -57,7 +57,10 @@ function isThere(path: string): boolean {
   }
 }
 
-/** Opens the data and creates what is missing. Throws bad_configuration or storage_unavailable. */
+/**
+ * Opens the data and creates what is missing. `visitor`: a command that works beside a running server, or without one. Throws
+ * bad_configuration or storage_unavailable.
+ */
 export async function openData(
   options: DataOptions,
   role: "server" | "visitor",
@@ -68,6 +71,7 @@ export async function openData(
   const path = databasePath(options);
   if (databaseUrl === undefined) refuseLost(path);
   const secretKey = openSecretKeys({ ...options, isUsed: existsSync(path) }, system);
+  // For PostgreSQL, a key that is missing here is made even if the database has secrets: checkReplica then refuses it.
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./postgres/postgres.ts");
     const db = await openPostgres({ url: databaseUrl, now: system.now, role });

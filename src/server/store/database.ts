@@ -59,7 +59,8 @@ export interface Database extends Reader {
   noticesBehindMs(): number;
   /**
    * Whether the listeners have received the notice of every committed write: then their memory is as current as the
-   * rows. SQLite checks, at the cost of a pragma; PostgreSQL cannot know, and neither can a visitor.
+   * rows. SQLite checks, at the cost of a pragma; PostgreSQL cannot know, and neither can a visitor (the admin
+   * commands), who hears no notices.
    */
   hasHeardAll(): boolean;
   /**

@@ -14,7 +14,7 @@ export type Listed<Item = unknown> = {
    * parameter.
    */
   where: string;
-  /** SQL for the bytes of the columns that can be long. */
+  /** SQL for the bytes of the columns that can be long: the wider the items, the fewer of them are on a page. */
   bytes?: string;
   toItem(row: Row): Item;
 };

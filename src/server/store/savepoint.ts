@@ -2,7 +2,7 @@
 
 import type { Database, Transaction } from "./database.ts";
 
-/** Undoes what the work changed if it throws. */
+/** Undoes what the work changed if it throws. Savepoints may be nested under the same name: both databases take the innermost. */
 export async function inSavepoint<T>(tx: Transaction, work: () => Promise<T>): Promise<T> {
   await tx.run("SAVEPOINT part");
   try {

@@ -79,6 +79,7 @@ function isKind(name: string): name is Kind {
   return Object.hasOwn(limits, name);
 }
 
+/** 22 characters of base64url: 132 bits of the hash. */
 function hashKey(key: string): string {
   return hash("sha256", key, "base64url").slice(0, 22);
 }

@@ -16,6 +16,7 @@ export type Column<T, Given extends boolean = boolean> = {
   since?: number;
 };
 
+/** Columns of any types. `read` gives the type and `write` takes it, so neither `never` nor `unknown` alone stands for all. */
 type Columns = Record<string, Column<never> | Column<unknown>>;
 type ValueOf<C> = C extends { read(...args: never[]): infer T } ? T : never;
 type GivenKeys<C extends Columns> = { [K in keyof C]: C[K]["given"] extends true ? K : never }[keyof C];
@@ -52,6 +53,8 @@ const nullable =
   <T>(read: Read<T>): Read<T | null> =>
   (value, name) =>
     value === null ? null : read(value, name);
+
+// SERIAL_ID, KEY_ID, INT and STRICT stand for what differs between the two databases: migrations.ts replaces them.
 
 /** The id that the database gives. Ids are never used twice. */
 export const serial = column({ type: "SERIAL_ID", constraints: "", given: false }, readNumber, asIs);
@@ -94,6 +97,7 @@ export const json = <T>(schema: v.GenericSchema<unknown, T>) =>
 export const jsonWithDefault = <T>(schema: v.GenericSchema<unknown, T>, initial: string) =>
   jsonColumn(schema, { constraints: `DEFAULT '${initial}'`, given: false });
 
+/** Its check names the column, which `column` does not know. */
 function wordColumn<W extends string, Given extends boolean>(
   words: readonly W[],
   { constraints, given }: { constraints: string; given: Given },
@@ -140,7 +144,7 @@ export type Table<C extends Columns> = {
   parse(row: Row): RowOf<C>;
   /** A part of the columns, for queries that need few of them. */
   pick<K extends keyof C & string>(...keys: K[]): Picked<Pick<RowOf<C>, K>>;
-  /** The rows whose columns have these values, by id. */
+  /** The rows whose columns have these values, in the order of the first column: mostly the id. */
   all(reader: Pick<Reader, "all">, where: Partial<RowOf<C>>): Promise<RowOf<C>[]>;
   find(reader: Pick<Reader, "get">, where: Partial<RowOf<C>>): Promise<RowOf<C> | undefined>;
   insert(tx: Pick<Transaction, "run">, row: NewRow<C>): Promise<void>;

@@ -75,6 +75,7 @@ export async function notifyNodes(tx: Transaction, orgId: number, ids: readonly 
     for (const id of ids) await notifyNode(tx, orgId, id);
     return;
   }
+  // The first makes servers read their cached nodes again; the second wakes the polls.
   await tx.notify("auth", `organization ${orgId}`);
   await tx.notify("organization", String(orgId));
 }

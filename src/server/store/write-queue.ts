@@ -103,7 +103,10 @@ export function makeWriteQueue(
   };
 }
 
-/** The line in which writes of this concern wait for each other. */
+/**
+ * The line in which writes of this concern wait for each other. "everything" is one more line: locks of the database part it from the
+ * others (postgres.ts).
+ */
 function lineOf(concerns: Concern | "everything"): string {
   if (typeof concerns === "string") return concerns;
   return "org" in concerns ? `org ${concerns.org}` : `user ${concerns.user}`;

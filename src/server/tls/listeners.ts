@@ -34,7 +34,7 @@ export type ListenOptions = {
 /** The application behind the listener. */
 export type Application = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
-  /** Routes that the listener calls directly. If `answer` returns undefined, `fetch` answers. */
+  /** Routes of frequent requests, which the listener calls directly to save time. If `answer` returns undefined, `fetch` answers. */
   direct: readonly {
     path: string;
     method: string;
@@ -74,6 +74,7 @@ export function makeListeners(
   /** The stamp of the certificate that was opened, or tried, last. */
   let triedStamp = tls?.stamp();
   let pairInUse: TlsPair | undefined;
+  // A new listener opens the port while the former one, or the former process, still answers on it.
   const sharesPort = tls !== undefined || isService;
   const refusalOf = makeHostGuard(listen);
 

@@ -16,6 +16,7 @@ export function listenForMetrics(
     Bun.serve({
       hostname: listen.hostname,
       port: listen.port,
+      // In a handover the successor listens beside this process.
       reusePort: isService,
       development: false,
       async fetch(request) {

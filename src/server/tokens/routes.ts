@@ -31,6 +31,7 @@ export const registrationTokenHandlers = (services: Services): Handlers<typeof r
     table: "registration_tokens",
     columns: registrationTokenColumns,
     where: "AND revoked_at IS NULL AND lower(coalesce(name, '')) LIKE $2 ESCAPE '!'",
+    // A token may have many groups: the size of a page of the list follows from them.
     bytes: "octet_length(groups)",
     toItem: registrationTokenOf,
   };
@@ -75,6 +76,7 @@ function handlersOf<Item>(services: Services, kind: TokenKind, listed: Listed<It
       return { body: listed.toItem(row) };
     },
     async revoke(call: OrganizationCall, { revoke_nodes, revoke_webhooks, report }: TokenDeletion) {
+      // Texts, because the input of a DELETE is its query.
       const ends = { revokeNodes: revoke_nodes === "true", revokeWebhooks: revoke_webhooks === "true" };
       const access = await revokeToken(services, call.org, kind, call.id(), actorOf(call), ends);
       return report === "true" ? { body: reportOf(access) } : noContent;

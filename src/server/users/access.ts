@@ -239,7 +239,7 @@ function refusal(
     : undefined;
 }
 
-/** Whether the role in the organization suffices. Visiting staff may read what members may. */
+/** Whether the role in the organization suffices. Visiting staff may read what members may. `access`: see `Access` in api/endpoint.ts. */
 function mayInOrganization(
   { role, visiting }: OrganizationAccess,
   caller: Caller,
@@ -247,6 +247,7 @@ function mayInOrganization(
 ): boolean {
   if (access === "register") return caller.kind === "none" || rank[role] >= rank.admin;
   if (access === "own") return !visiting;
+  // The others need no role: `refusal` has decided.
   if (access !== "member" && access !== "admin" && access !== "owner") return true;
   return rank[role] >= rank[access] && !(visiting && access !== "member");
 }

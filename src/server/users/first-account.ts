@@ -51,6 +51,7 @@ export async function makeFirstAccount(
     throw linkExpired();
   }
   const network = networkOf(address);
+  // `isKnown`: in the queue of passwords it waits with those from networks that their users have not used before.
   const hashed = await passwords.hash(password, { user: email, source: network, isKnown: false });
   return db.write(async (tx) => {
     if (!(await isValid(tx, key, system.now()))) throw linkExpired();

@@ -53,7 +53,10 @@ const openInvitation = computed({
   userId: integerOrNull(),
 });
 
-/** The open invitation of a link. `userId`: of the user with this address, if there is one. Throws not_found. */
+/**
+ * The open invitation of a link. `address`: of the client, because a network may guess only a few secrets. Its `userId`: of the user
+ * with the invited e-mail address, if there is one. Throws not_found.
+ */
 async function findInvitation(
   { db, system, throttle }: Pick<SignInServices, "db" | "system" | "throttle">,
   secretHash: string,
@@ -137,6 +140,7 @@ export async function acceptInvitation(
   const { email, orgId, slug } = invitation;
   const isNew = invitation.userId === null;
   const proven = isNew ? undefined : await signIn(services, { email, password }, origin);
+  // Only its errors matter: accepting an invitation begins no session.
   if (proven !== undefined) await provenAtSignIn(services, proven, otp, address);
   const network = networkOf(address);
   const turn = { user: email, source: network, isKnown: false };
@@ -148,6 +152,7 @@ export async function acceptInvitation(
       proven?.userId ??
       (await createInvited(tx, { email, passwordHash: hashed, homeOrgId: orgId }, system.now()));
     await joinOrganization(tx, { secretHash, orgId, email }, { userId, address }, system.now());
+    // So that the first sign-in from there is not one from an unknown network.
     await rememberNetwork(tx, { userId, network, now: system.now() });
   });
   return { email, org_slug: slug };

@@ -45,6 +45,7 @@ export async function listOrganizations(
   const params = [userId, seesAll, serviceOrg, searchPattern(input), closed.members, closed.visitors];
   const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${visible}`;
   const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
+  // Overrides may be long: a page gets so few organizations that it stays below 1 MiB.
   const query = fitPage(input, widest);
   const { limit, offset } = pageOf(query);
   const rows = await db.all(

@@ -47,6 +47,7 @@ export async function sendMail(options: MailOptions, { to, ...message }: Message
   });
   try {
     await transport.sendMail({
+      // Objects: nodemailer would parse a text, which may then name several addresses.
       from: { name: "", address: from },
       to: { name: "", address: to },
       ...message,

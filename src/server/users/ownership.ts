@@ -14,6 +14,7 @@ export type OwnerChoice = OwnerConfirmation & { email: string };
 
 type Lookup = Pick<Reader, "get">;
 
+/** The user, and the organization whose invitation created the user (`home_org_id`). `slug` null: no invitation did. */
 const withHome = joined("u", users.pick("id", "email", "createdAt"), "o", computed({ slug: textOrNull() }));
 
 function findWithHome(reader: Lookup, column: "id" | "email", value: number | string) {

@@ -44,7 +44,9 @@ function showServiceToken(token: ReturnType<typeof shown.parse>) {
     name,
     role,
     expires_at: expiresAt === null ? null : formatTime(expiresAt),
+    // Null: a token of an earlier release, which has all rights of its role.
     scopes: scopes?.split(" ") ?? null,
+    // Null: valid from everywhere.
     networks: networks?.split(" ") ?? null,
     created_at: formatTime(createdAt),
     created_by: createdBy,

@@ -119,6 +119,7 @@ async function sendByMail(deps: Deps, claimed: Claimed, url: URL): Promise<Outco
   if (mail === undefined) throw noMail();
   const { title, text } = eventTextOf(claimed);
   const messageId = `<${messageName(claimed)}.${claimed.webhookId}@${new URL(deps.publicUrl).host}>`;
+  // The URL is `mailto:` and the address of the receiver.
   const message = { to: url.pathname, subject: title, text: `${text}\n`, messageId };
   await sendMailOf(claimed.organization, { mail, throttle }, message).catch((error: unknown) => {
     throw shownMailFailure(error, log);
@@ -144,6 +145,7 @@ async function sendToSyslog(deps: Deps, claimed: Claimed, url: URL, stopping: Ab
 function shownMailFailure(error: unknown, log: Deps["log"]): unknown {
   if (error instanceof AppError && error.code === "throttled") return error;
   log.warn("Cannot send an alarm by e-mail", { reason: messageOf(error) });
+  // `responseCode`: the SMTP status, which nodemailer adds to its errors.
   const cause: unknown = error instanceof AppError ? error.details.cause : undefined;
   const answer: unknown = Object(cause)["responseCode"];
   const what = typeof answer === "number" ? `answered ${answer}` : "did not take the message";

@@ -37,6 +37,7 @@ export const webhookHandlers = (services: Services): Handlers<typeof webhooksApi
   list: (call, input) => listRows(services, call, listed, input),
   create: async (call, input) => ({
     status: 201,
+    // Rights are checked again after the host of the URL was looked up, which takes time.
     body: await createWebhook(services, call.org, input, actorOf(call), () => call.admitAgain()),
   }),
   retrieve: async (call) => ({ body: await findWebhook(services.db, call.org, call.id()) }),

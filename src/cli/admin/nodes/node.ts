@@ -137,6 +137,7 @@ export const create: Implementation = {
       new_groups = await missingGroups(api, slug, groups);
       return request(nodesApi.create, { slug }, body);
     });
+    // `write` has printed the plan of --dry-run, here and below.
     if (node === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(

@@ -37,6 +37,7 @@ const settingsInRings = {
   help: "Change the settings of all engines: all overrides of the organization, as the JSON object of this file (- is standard input)",
 } as const;
 
+/** A rollout as any control plane sends it: an older one leaves fields out. */
 type Shown = v.InferInput<typeof Rollout>;
 
 /** What it changes: "agent 0.2.0, engine 1.12.0". */

@@ -154,6 +154,7 @@ export const update: Implementation = {
     const { output, values, words } = context;
     const [slug = "", network = ""] = words;
     const metric = values.integer("metric", 0, maxMetric);
+    // Undefined: neither --maintenance nor --no-maintenance was given.
     const maintenance = values.text("maintenance") === undefined ? undefined : values.on("maintenance");
     if (metric === undefined && maintenance === undefined)
       throw new AppError("usage", "Say what to change: --metric or --maintenance");

@@ -70,6 +70,7 @@ type Flows = AnswerOf<typeof flowsApi.list>;
 
 function rowOf(flow: Flows["flows"][number]): (string | number | null)[] {
   const { protocol, port, flows, unanswered, seen_by: side, last_at: last } = flow;
+  // The reporting node has a name, so `address` stands for its peer.
   const [from, to] = [flow.from_name ?? flow.address, flow.to_name ?? flow.address];
   return [from, to, protocol, port, flows, unanswered, side, last];
 }

@@ -47,6 +47,7 @@ export async function readSide(flag: string, text: string, idOf: IdOf): Promise<
   if (kind === "node" && name !== undefined) return { node: await idOf.node(name) };
   if (kind === "user" && name?.includes("@") === true) return { group: ownerGroup(await idOf.user(name)) };
   if (kind === "idp" && name !== undefined) return idOf.idp(name);
+  // IPv6 has colons, as an unknown kind would have: the control plane refuses what is no network.
   if (/^[0-9.]+(\/\d+)?$/.test(text) || (text.includes(":") && kind !== "user")) return { cidr: text };
   throw new AppError("usage", `--${flag} ${text} is neither a group, a node, a user nor a network`, {
     hint: `Write node:${text} for the node, group:${text} for the group, or user:EMAIL for the nodes of a member.`,

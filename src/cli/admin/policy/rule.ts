@@ -152,7 +152,9 @@ export const update: Implementation = {
     let new_groups: string[] = [];
     let opened: readonly Opened[] = [];
     const rule = await write(context, async (api) => {
+      // `given` only tells the type: no field is undefined.
       const body = given(await checked(rulesApi.update.body, await readFields(values, idsOf(api, slug))));
+      // Only for what the rule opens: the right to write rules may come without the right to read them.
       const before = await api
         .all(rulesApi.list, { slug })
         .then((rules) => rules.find((each) => each.id === id))

@@ -49,6 +49,7 @@ routers and exits. A certificate is due ${sealedRenewalDays} days before its end
   },
 };
 
+/** `is_whole`: the certificate has the groups and networks that the node needs now. */
 function stateOf({ certified_until: until, is_whole: isWhole }: Sealable): string {
   if (until === null) return "none";
   return isWhole ? `until ${until}` : "outdated";

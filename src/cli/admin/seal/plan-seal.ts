@@ -56,6 +56,7 @@ export async function plannedSeal(
   for (const flag of ["open", "closed"])
     refuseUnknown(flag, unknownIn(values, flag, nodeNames), "is no sealed node");
   const ended = await endedCas(values, { ownCa, before: before.offline, nodes: sealable.nodes });
+  // `authorities`: the CAs that nodes trust. Signers have ended the others.
   const kept = before.offline.filter(
     (print) => print !== ownCa && !ended.includes(print) && answer.state.authorities.includes(print),
   );
@@ -68,6 +69,7 @@ export async function plannedSeal(
     hasNetwork: signing.readsNetwork(sealable.engines),
   };
   const issued = parse(signing.Issued, JSON.parse(records.issued() ?? "[]"));
+  // What signers alone decide comes from the newest seal, whatever the control plane says of it.
   const carried = withHeldSealing(answer.state, newest?.seal.state);
   const state = signing.composeSealedState(carried, sealable.nodes, choices, issued, system.now());
   return { state, sealable, issued, mode };
@@ -85,6 +87,7 @@ async function privilegedGroups(
   values: Values,
   { api, slug, before }: { api: Api; slug: string; before: readonly string[] },
 ): Promise<string[]> {
+  // Groups that are privileged already stay so, even if they were deleted: only the others must exist.
   const missing = await missingGroups(api, slug, unknownIn(values, "privileged", before));
   refuseUnknown("privileged", missing, `is no group of ${slug}`);
   const removed = values.list("not-privileged");

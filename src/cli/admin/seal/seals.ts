@@ -170,6 +170,7 @@ export const show: Implementation = {
     const newest = newestOf(answer.seals);
     if (newest === undefined) return context.output.result({ sealed: false }, `${slug} is not sealed.\n`);
     const { seal, hash } = newest;
+    // What signers alone decide never waits: it is taken from the seal itself.
     const { gained, lost } = differencesOf(seal.state, withHeldSealing(answer.state, seal.state));
     const waits = [...gained.map((each) => `+ ${each}`), ...lost.map((each) => `- ${each}`)];
     const { number, mode, made_at: madeAt } = seal;
@@ -228,6 +229,7 @@ async function printSeal(
   const [slug = ""] = words;
   const { withHeldSealing, nextSeal } = await import("../../../server/config/next-seal.ts");
   const { changeLines, changesIn } = await import("./shown-changes.ts");
+  // What signers alone decide stays as it is in the newest seal, whatever the control plane says of it.
   const nextState = withHeldSealing(state, newest?.seal.state);
   const next = nextSeal(newest, nextState, signers, system.now());
   const number = next?.number ?? newest?.seal.number;

@@ -246,6 +246,7 @@ async function signDraft(
     const { number, text } = nextSeal;
     const signature = await sshSign(context, text);
     body = { text, signatures: [signature] };
+    // Throws for one that the control plane does not publish, before it is noted.
     openForAll(body, newest, slug, system.now());
     records.keep({ number, text, signature });
   }

@@ -92,6 +92,7 @@ export const memberUpdate: Implementation = {
     if (role === undefined) throw new AppError("usage", "Missing --role: give the new role");
     const ownerId = values.integer("owner-id", 1, Number.MAX_SAFE_INTEGER);
     const body = { role, ...given({ owner_id: ownerId }) };
+    // If the new owner has to be confirmed, the error names this line to repeat, with --role and --owner-id.
     const changed = await confirmable(values, ["admin", "member", "update", slug, address], ["role"], () =>
       write(context, async (api) => {
         const { id } = await memberByEmail(api, slug, address);
@@ -133,6 +134,7 @@ export const memberDelete: Implementation = {
       const effect = `remove ${email} from ${slug}`;
       return { ...request(membersApi.delete, { slug, id: member.id }, query), effect };
     });
+    // Undefined: only planned. Null: an answer without a body.
     if (report == null) return;
     context.output.result(
       { email, removed: true, ...tokensOf(report), ...report },

@@ -72,6 +72,7 @@ internal ones only with --webhook-allow.`,
     NAME: { type: "positional", description: "The name on the sign-in page" },
     ISSUER: { type: "positional", description: "The issuer's URL" },
     ...settingFlags(settingsOfNew, { isNew: true }),
+    // Replaces the flag of the setting, whose help is about a change.
     "client-id": {
       type: "string",
       valueHint: "ID",

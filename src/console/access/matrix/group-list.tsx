@@ -34,6 +34,7 @@ export function GroupList({ rules }: { rules: readonly Rule[] }) {
   const { lines } = useLines(rules, rules);
   const { data, isWhole } = useNodes();
   const members = useMemo(() => membersOf(isWhole ? (data ?? []) : []), [data, isWhole]);
+  // Without the line of several groups, which has those that no rule names.
   const named = lines.filter(({ all }) => all.length === 1).slice(0, maxGroups);
   if (!isWhole || named.length === 0) return null;
   return (

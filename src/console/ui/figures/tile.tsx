@@ -70,9 +70,11 @@ export function Spark({ values: all, isBad = false }: SparkProps) {
   if (known.length < 2 || newest === undefined) return null;
   const low = Math.min(...known);
   const high = Math.max(...known);
+  // The last number is for values that are all 0: a range of 0 would divide by it.
   const range = Math.max(high - low, Math.abs(high) / 10, 1e-9);
   const base = (low + high - range) / 2;
   const x = (at: number) => ((at * width) / (values.length - 1)).toFixed(1);
+  // 4 below for half of the dot at the newest value, 6 above.
   const y = (value: number) => (height - 4 - ((value - base) / range) * (height - 10)).toFixed(1);
   let line = "";
   let isDrawing = false;

@@ -22,6 +22,7 @@ export function TimeLine({ label, rows, from, to, now }: TimeLineProps) {
   const share = (at: number) => `${((Math.min(Math.max(at, from), to) - from) / (to - from)) * 100}%`;
   const firstYear = new Date(from).getFullYear() + 1;
   const years = Array.from({ length: new Date(to).getFullYear() - firstYear + 1 }, (_, at) => firstYear + at);
+  // Two lanes, because a next CA begins before the active one ends.
   const isBelow = ({ kind }: LineSpan) => kind === "next" || kind === "planned";
   return (
     <div class="time-line" role="img" aria-label={label}>

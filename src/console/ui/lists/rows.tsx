@@ -52,6 +52,7 @@ type RowsProps<T> = {
   keyOf(item: T): Key;
   /** The address of the row's page. */
   linkOf?: ((item: T) => string) | undefined;
+  /** The key of the column to order by, after "-" the other way round; "": as `items` are. */
   order: string;
   setOrder(order: string): void;
   /**
@@ -288,6 +289,7 @@ function drawRow<T>({
   const isSelected = selected?.has(key) === true;
   const isOpen = key === opened;
   const isChanged = ({ key: name, text, isRestless }: Column<T>) => {
+    // The columns of the former drawing: their texts may depend on what was known then.
     const columnBefore = before?.epoch.columns.find((column) => column.key === name);
     const textBefore = before && columnBefore?.text(before.item);
     // A value that was unknown before ("") has not changed.
@@ -317,6 +319,7 @@ function drawRow<T>({
         <div
           role="cell"
           key={column.key}
+          // A new function each time: Preact calls the same one only once for a cell.
           ref={isChanged(column) ? flash.bind(undefined) : null}
           class={`${at === 0 ? "first" : `c${at}`}${column.isNumber === true ? " num" : ""}`}
           data-column={column.key}

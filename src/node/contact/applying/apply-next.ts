@@ -51,6 +51,7 @@ export async function applyOrRevoke(
   const digest = digestOf(next, deps.engine);
   const recent = deps.isAsked === true ? undefined : recentRefusal(directory, digest, deps.system.now());
   if (recent !== undefined) {
+    // Its certificates were tried alone then: with others it would have another digest.
     const revocations = await applyRevocations(organization, next.sent, deps);
     const reason = `${recent.reason}${revocations}`;
     noteRefusal(directory, reason, recent);
@@ -68,6 +69,7 @@ export async function applyOrRevoke(
   const certificates = await applyCertificates(organization, next.files, deps);
   const reason = `${result.reason}${revocations}${certificates.text}`;
   const isByRunningEngine = result.reached === true || certificates.reached;
+  // Only such a refusal keeps the configuration from being tried again: each trial by the running engine may drop tunnels.
   const at = formatTime(deps.system.now());
   noteRefusal(directory, reason, isByRunningEngine ? { digest, reason: result.reason, at } : undefined);
   return { ...result, reason };

@@ -43,6 +43,7 @@ export function changeNeeds(
   const keys = keysNeedingRestart(configYml, next.configYml, version, ownSwitches(next.dataPlane));
   const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
   const nextCrt = next.files["host.crt"];
+  // From 1.7 to 1.10 a reload applies the node's own subnets only if it also rebuilds the firewall.
   const reloadsSubnets =
     can(version, "reload_subnets") ||
     (can(version, "replace_certificate") && changesFirewall(configYml, next.configYml));
@@ -59,6 +60,7 @@ export function changeNeeds(
  * because overrides.yml can hide its changes in config.yml, and the ETag stands for server.yml.
  */
 export function hasSameFiles(next: Next, directory: string): boolean {
+  // Without sync.json the files must be applied again, which writes it.
   if (readSyncState(directory) === undefined) return false;
   if (readTextIfThere(generationFile(directory, "server.yml")) !== next.serverYml) return false;
   const wanted: Partial<Record<string, string>> = { ...next.files, "config.yml": next.configYml };

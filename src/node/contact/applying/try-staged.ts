@@ -49,6 +49,7 @@ async function testStaged(
     });
     await testText(enginePath, filesIn, text, system, name);
   };
+  // If the engine accepts the configuration without overrides.yml, the error names the key there that it refuses.
   await test().catch(async (error: unknown) => {
     throw (await faultInOverrides(directory, test)) ?? error;
   });

@@ -47,7 +47,10 @@ export function makeClient(options: ClientOptions) {
       );
     },
 
-    /** The server may hold the request for up to waitS seconds until there is news. */
+    /**
+     * The server may hold the request for up to waitS seconds until there is news. A held one is not repeated here after a network
+     * failure: the caller decides when to ask again (checkin-pace.ts).
+     */
     checkin: async (
       slug: string,
       id: number,

@@ -61,6 +61,7 @@ export async function resumeDrill(place: Place, { startDrill, log, system }: Dep
   const drill = readDrill(place.directory);
   if (drill === undefined || drill.isDone || startDrill === undefined) return;
   const isOver = drillLeftMs(drill, system.now()) === 0;
+  // Without the control plane, a node contacts it again by the clock alone. A dead port has a table of the kernel to remove.
   if (isOver && !drill.isDead) return;
   await startDrill(place.slug).catch((error: unknown) =>
     log.warn("A drill that was not finished cannot go on", { team: place.slug, reason: messageOf(error) }),

@@ -30,7 +30,7 @@ const everyMs = 500;
  * The pace while this node has traffic, in packets of 88 bytes. After a crash of its lighthouse one packet makes the engine
  * leave the tunnel, and the next one makes it handshake: the node is known again within 1.4 s. That is in time for a peer, whose
  * engine asks the lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later. An idle node sends
- * none, which would be 12 MB a day: its probes (prober.ts) and the engine's reports have the same effect within some 10 s.
+ * no packets, since these would be 12 MB a day: its probes (prober.ts) and the engine's reports have the same effect within some 10 s.
  * Engines before 1.12 do not tell whether a node is idle, so it counts as busy.
  */
 const everyBusyMs = 700;
@@ -103,7 +103,7 @@ async function sendWhileNeeded(
   }
 }
 
-/** The remaining time in ms. If the clock was set back, the result does not exceed `unsettledMs`. */
+/** The remaining time in ms. If the clock was set back, the result does not exceed `unsettledMs`. 0 for a text that is no time. */
 function unsettledFor(directory: string, now: number): number {
   const changedAt = readSyncState(directory)?.certificates_changed_at;
   if (changedAt === undefined) return 0;

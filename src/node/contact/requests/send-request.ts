@@ -1,5 +1,5 @@
-// Sends requests to a control plane; nothing else does. Every request has a time-out, every answer is parsed by a schema, every failure becomes an
-// AppError: with the server's error code if it answered, else with the kind of network failure.
+// Sends requests to a control plane; nothing else does. Every request has a time-out, every answer is parsed by a schema, every
+// failure becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import * as v from "valibot";
 import { AppError, isErrorCode, messageOf } from "../../../base/errors.ts";

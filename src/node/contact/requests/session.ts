@@ -71,6 +71,7 @@ export async function profileToken(
     // Another process may have renewed the session in the meantime.
     const renewedToken = usableToken(session, refused, system.now());
     if (renewedToken !== undefined) return { token: renewedToken, isNew: false };
+    // A service token is not renewed.
     if ("token" in session) throw signInAgain(name);
     const next = sessionOf(await exchange(name, profile, session.refresh, system), system.now());
     await writeSession(name, profile, next, system);

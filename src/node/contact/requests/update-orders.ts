@@ -35,6 +35,7 @@ export async function takeUpdateOrder(
     // `unsaid`: the last report of an update, which the control plane has not got yet.
     const { unsaid, ...lastUpdate }: Partial<UpdateState> = readUpdateState(directory) ?? {};
     const isNew = order !== undefined && order.order > (lastUpdate.order?.order ?? 0);
+    // Settings of a rollout need no permission: the control plane may write these settings of the engine in any case.
     const mayTake = order?.settings === true || permittedUpdates(directory).length > 0;
     if (!isNew || !mayTake) {
       // The control plane answers again, so the report can be sent.

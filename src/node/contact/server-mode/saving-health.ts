@@ -19,6 +19,7 @@ export async function savingHealth<T>(
     const { watchHealth } = await import("./watch-health.ts");
     return watchHealth(organization, watched, record, work);
   }
+  // Without probes, the health that the run before has found stays, with its time.
   using _ = defer(() => record.save(() => record.writeFormer()));
   return await work({ onCheckin: record.onCheckin });
 }

@@ -79,6 +79,7 @@ type Question = {
 export async function askRouter(question: Question): Promise<Mapping | Refusal | undefined> {
   const { gateway, held } = question;
   const client = await addressTowards(gateway);
+  // Port 1 stands for any one: the address is judged.
   if (client === undefined || parseUnderlay(`${client}:1`)?.isPrivate !== true) return undefined;
   // The protocol of the held mapping first, then the others in their order.
   const first = Math.max(
@@ -231,6 +232,7 @@ export async function endMapping(gateway: string, held: HeldMapping): Promise<vo
   const client = await addressTowards(gateway);
   if (client === undefined) return;
   const ending = async (): Promise<unknown> => {
+    // PCP and NAT-PMP end a mapping by a lifetime of 0, without a port outside.
     const wanted = { ...held, client, external: 0, lifetimeS: 0 };
     switch (held.by) {
       case "PCP":

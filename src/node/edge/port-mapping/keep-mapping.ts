@@ -144,6 +144,7 @@ export function stateAfter(
   const now = system.bootTime().ms;
   if (isMapping(answer)) {
     const { by, at, external, nonce, control, lifetimeS } = answer;
+    // 0: the router keeps it without an end.
     const lifeMs = lifetimeS === 0 ? longestLifeMs : Math.min(longestLifeMs, lifetimeS * 1000);
     const since = former?.mapped?.at === at ? former.mapped.since : formatTime(system.now());
     const until = now + lifeMs;
@@ -184,6 +185,7 @@ async function confirm(
     const seen = Object.values(known)
       .flatMap(({ reported }) => reported ?? [])
       .filter(
+        // IPv6 addresses begin with a bracket: only IPv4 is mapped.
         (each) => !mapped.includes(each) && !each.startsWith("[") && parseUnderlay(each)?.isPrivate === false,
       );
     if (seen.some((each) => withoutPort(each) === withoutPort(answer.at))) return answer;

@@ -62,11 +62,13 @@ export function finishConfig(
   };
   // What this machine changes by itself, in this order: later steps read what earlier ones wrote.
   let own = withRouteChoice(config, readRouteChoice(directory));
+  // Without the control socket nothing heals tunnels, so nothing would end these changes.
   if (localApi) own = withLocalChanges(own, readLocalChanges(directory));
   own = withPeerMap(own, readPeerMap(directory));
   own = withTcpAddresses(own, readTcpState(directory));
   own = withMapping(own, readMappingState(directory));
   own = withDataPlane(own, dataPlane);
+  // The engine version: one that cannot mark its packets gets no exit.
   own = withExit(own, directory, dataPlane?.engine);
   own = { ...own, pki: { ...(isMap(pki) ? pki : {}), ...paths } };
   if (localApi) own = { ...own, local_api: localApiSection(directory) };

@@ -159,6 +159,7 @@ export function withDataPlane(config: YamlMap, plane: DataPlane | undefined): Ya
     ...config,
     tun: withKey(config["tun"], "use_offloads", knows ? plane.tun.on : undefined),
     listen: {
+      // A buffer that the configuration sets wins; none is decided then (decideBuffer).
       ...buffers,
       ...withKey(config["listen"], "udp_offloads", knows ? plane.udp.on : undefined),
       ...given({ port: plane.port }),

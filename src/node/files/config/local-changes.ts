@@ -46,6 +46,7 @@ export function withLocalChanges(
   config: YamlMap,
   { denied, try_promote: promote, relays }: LocalChanges,
 ): YamlMap {
+  // The control plane sends no `counters`, and overrides.yml is merged later: nothing is replaced.
   const promoted = promote === undefined ? config : { ...config, counters: { try_promote: promote } };
   const changed = relays === undefined ? promoted : withRelays(promoted, relays);
   if (denied.length === 0) return changed;

@@ -7,12 +7,15 @@ import { readOwnYaml } from "./read-yaml.ts";
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 /**
- * Changes of these keys wait, too, unless an administrator has set them (data-plane.ts). A port that this program sets is the one
- * that the running engine has already.
+ * Changes of these keys wait, too, where this program has set them: then keysNeedingRestart gets them as `alsoWaiting`. What an
+ * administrator sets is worth a restart. A port that this program sets is the one that the running engine has already.
  */
 const mayWaitForStart = ["tun.use_offloads", "listen.udp_offloads", "listen.port"];
 
-/** Whether a key that a reload did not apply is worth a restart. */
+/**
+ * Whether a key that the engine did not apply at a reload is worth a restart. If an administrator changed one that may wait,
+ * keysNeedingRestart asked for a restart instead of the reload.
+ */
 export function needsRestart(key: string): boolean {
   return ![...waitsForStart, ...mayWaitForStart].includes(key);
 }
@@ -22,7 +25,7 @@ type RestartNeed = { now: string[]; later: string[] };
 
 /**
  * The changed keys that the running engine applies only by a restart, from the texts of config.yml. An unknown version counts as
- * old. `alsoWaiting`: keys whose change waits beside the usual ones.
+ * old. `alsoWaiting`: keys whose change waits beside the usual ones (ownSwitches in data-plane.ts).
  */
 export function keysNeedingRestart(
   before: string,

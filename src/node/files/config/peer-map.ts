@@ -48,6 +48,7 @@ export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
   return {
     ...config,
     static_host_map: { ...hubs, ...Object.fromEntries(kept) },
+    // Readers of config.yml tell them from lighthouses and relays by it. Engines ignore it.
     [keptPeersKey]: kept.map(([peer]) => peer),
   };
 }

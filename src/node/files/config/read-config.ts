@@ -21,6 +21,7 @@ export function isSilent(configYml: string): boolean {
   }
 }
 
+/** Whether the level is above info, at which the engine says that it is ready or has reloaded. */
 export function isSilentLevel(level: unknown): boolean {
   return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
 }
@@ -60,7 +61,7 @@ export function listenPlace(directory: string): { port: number; host: string | u
   }
 }
 
-/** Whether the engine takes connections of others to forward. True for a damaged file: other code reports it. */
+/** Whether the engine is a relay, which forwards packets between other nodes. True for a damaged file: other code reports it. */
 export function isForwarding(configYml: string): boolean {
   try {
     return valueAt(readOwnYaml(configYml, "config.yml"), "relay.am_relay") === true;

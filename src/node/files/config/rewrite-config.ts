@@ -41,7 +41,7 @@ function readInForce({ directory, slug, seal }: SealedPlace, machine: Machine) {
     // Other settings of a rollout may need a restart, so only a synchronization takes them.
     const usesSettings = state.settings?.used;
     const { config } = readSent(source, { directory, slug, hostCrt, machine, seal, engine, usesSettings });
-    // The engine refuses a configuration with such an interface name.
+    // With a name that has no address, the engine would refuse the whole configuration.
     return withoutNames(config, state.unresolved).config;
   };
   return { state, path, configYml, sentFor, localApi: hasLocalApi(configYml, directory) };
@@ -69,6 +69,7 @@ export function rewriteConfig(
   const found = readInForce(place, machine);
   if (found === undefined || (healing !== undefined && !found.localApi)) return false;
   const sent = found.sentFor();
+  // Before the new choice is written: the routes in force, as the former choice made them.
   const chosenRoutes = withRouteChoice(sent, readRouteChoice(place.directory));
   if (healing !== undefined) writeLocalChanges(place.directory, healing);
   if (peers !== undefined) writePeerMap(place.directory, peers);
@@ -104,6 +105,7 @@ export async function keepPort(place: Place, port: number | undefined, deps: Dec
     if (plane === undefined) return undefined;
     const { port: _, ...rest } = plane;
     const former = port === undefined ? rest : { ...rest, port };
+    // "": the version was not known.
     return { engine: plane.engine === "" ? undefined : plane.engine, former };
   });
 }
@@ -181,6 +183,7 @@ function withoutKeys(inForce: YamlMap, own: YamlMap, paths: readonly string[] = 
 /** Without the port in force if this program chose it, so that it is decided again. */
 function withoutKeptPort(inForce: YamlMap, keptPort: number | undefined): YamlMap {
   const { listen } = inForce;
+  // 0: any free port, which the engine chooses.
   if (!isMap(listen) || ![0, keptPort].includes(Number(listen["port"]))) return inForce;
   const { port: _, ...rest } = listen;
   return { ...inForce, listen: rest };

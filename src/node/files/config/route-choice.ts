@@ -50,6 +50,7 @@ export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteCho
     });
     gateways.set(network, routers.toReversed());
     const isNamed = (router: string) => routers.some(({ via }) => via === router);
+    // One entry is left, for which a metric means nothing.
     const { metric: _, ...route } = preferred;
     const choice = chosen[network];
     const hosts = Object.entries(kept).filter(

@@ -22,6 +22,7 @@ import type { Granted, Situation } from "../granted/grant-asked.ts";
 import { surroundingsOf, type Machine } from "../granted/machine-facts.ts";
 import { permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
 
+/** `kept`, `here`: what grants.ts decided, see `Granted`. */
 export type SentConfig = Pick<Granted, "kept" | "here"> & {
   /** What this machine accepts. */
   config: YamlMap;

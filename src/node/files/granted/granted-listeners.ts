@@ -58,6 +58,7 @@ export function decideListenPort(asked: Asked): void {
   else if (!isAllowed) leaveOut(asked, "listen.port", "ports below 1024 need --allow-listeners");
   else {
     leaveOut(asked, "listen.port", `another program of this machine has taken UDP port ${port}`);
+    // Decided again once the port is free.
     result.waiting.push(takenPort(port));
   }
   setKeys(asked, "listen", { port: portInForce ?? 0 });
@@ -166,6 +167,7 @@ export function decideGraphite(asked: Asked): void {
   dropSection(asked, "stats");
 }
 
+/** Why metrics must not go there; undefined if they may. A name stays if it is in force from before. */
 function graphiteRefusal(
   target: string,
   { addresses, inForce, machine, others, permissions, result }: Asked,

@@ -140,6 +140,7 @@ function decideRoutes(asked: Asked): void {
     isMap(route) && typeof route["route"] === "string" ? (parseNetwork(route["route"])?.text ?? "") : "";
   const needed = [...neededOf(asked.machine), ...lighthousesIn(result.granted)];
   const { refused, here } = checkRoutes(routes.map(networkOf), { ...rulesOf(asked), needed });
+  // Routes to networks that this machine reaches without the overlay: they are not set, and it keeps its own way.
   result.here = here;
   const kept = routes.filter((route) => {
     const network = networkOf(route);

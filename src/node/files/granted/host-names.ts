@@ -51,7 +51,10 @@ export function unresolved(names: HostNames | undefined): string[] {
   return Object.entries(names ?? {}).flatMap(([name, addresses]) => (addresses.length === 0 ? [name] : []));
 }
 
-/** Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
+/**
+ * Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. A name without an answer
+ * keeps its known addresses; an empty list stands for a name that never had one.
+ */
 async function resolveAll(
   names: readonly string[],
   known: HostNames,

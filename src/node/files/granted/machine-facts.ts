@@ -14,7 +14,7 @@ import { staticHosts, unsafeRoutes } from "../config/read-config.ts";
 import { readOwnYaml } from "../config/read-yaml.ts";
 import { lookUp, ownHosts, planeOf, readResolved, type OwnHost } from "./resolved-hosts.ts";
 
-/** Interfaces, ports and networks of an organization's configuration in force. */
+/** Interfaces, ports and networks of an organization's configuration in force. `so_mark`: the mark of the engine's packets. */
 export type InForce = {
   device?: string | undefined;
   listen?: { host?: string | undefined; port?: number | undefined; so_mark?: number | undefined } | undefined;
@@ -156,6 +156,7 @@ export type OfMachine = { network: string; device: string };
 export function ownNetworks(machine: Machine): { attached: OfMachine[]; routes: OfMachine[] } {
   const ours = new Set(machine.tenants.flatMap(({ inForce }) => inForce.device ?? []));
   const addresses = new Set(machine.tenants.flatMap((tenant) => tenant.addresses));
+  // An interface whose name the system chose, as on macOS, is known by its address.
   for (const { device, address } of machine.addresses)
     if (addresses.has(address.replace(/\/\d+$/, ""))) ours.add(device);
   const isOurs = (device: string) => isOurDevice(device) || ours.has(device);

@@ -72,6 +72,7 @@ function readListener(text: string): string | undefined {
   if (host === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined;
   const address = parseAddress(host.replace(/^\[(.*)\]$/, "$1"));
   if (address !== undefined) return joinHostPort(formatAddress(address), Number(port));
+  // Digits and dots alone are a mistyped address, not a host name.
   return host === "" || /^(?![\d.]+$)[A-Za-z0-9.-]{1,253}$/.test(host)
     ? `${host}:${Number(port)}`
     : undefined;
@@ -87,6 +88,7 @@ function readTcpListener(text: string): string | undefined {
 function readUpdates(text: string): string | undefined {
   if (text === "agent" || text === "engine") return text;
   const [, url = ""] = /^engine=(.{1,290})$/.exec(text) ?? [];
+  // The address may have a place for the version: any version makes it a whole address.
   return isReleaseAddress(url.replace("{version}", "1.2.3")) ? text : undefined;
 }
 
@@ -172,6 +174,7 @@ export function parsePermissions(
       throw new AppError("usage", `--${flag}: "${word}" is not ${example}`);
     });
     allowed[key] = entries;
+    // Now root has decided: routes from before an upgrade that stayed without a permission (grants.ts) end unless the list has them.
     if (key === "routes") allowed.former_routes = [];
     if (key === "updates" && entries.length > 0) refuseSecondUpdater(place);
   }

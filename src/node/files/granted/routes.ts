@@ -94,7 +94,8 @@ function firstReason(refusers: readonly Refuser[], route: Network): string | und
 /**
  * Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. Unlike
  * routes, they may be wide or parts of the internet: `takesInternet` decides about all of them. `inForce` does not count: a new
- * network takes no precedence over another organization's route.
+ * network takes no precedence over another organization's route. `isSpecialAllowed`: at the registration, where the user accepts the
+ * overlay's networks.
  */
 export function refusedNetworks(
   texts: readonly string[],

@@ -59,6 +59,7 @@ export function sealedConfig(sent: YamlMap, node: SealedSelf, engine: Engine): Y
     lighthouse: {
       ...section("lighthouse"),
       am_lighthouse: isLighthouse,
+      // As in src/server/config/config.ts: lighthouses and relays use no others.
       hosts: isLighthouse ? [] : lighthouses,
     },
     relay: { ...section("relay"), am_relay: isRelay, relays: isRelay ? [] : relays },
@@ -205,6 +206,7 @@ function peersOf(peer: SealedRule["peer"], { state, groups }: SealedSelf, engine
   if ("cidr" in peer)
     return peer.cidr.includes(":") && !can(engine, "certificate_v2") ? [] : plain({ cidr: peer.cidr });
   if ("node" in peer) {
+    // A node with an identity has a certificate of an offline CA.
     const isSealed = state.nodes.some(({ name, identity }) => name === peer.node && identity !== undefined);
     return (isSealed ? sealed : plain)({ host: peer.node });
   }

@@ -145,6 +145,7 @@ function sealedFacts(
   const config = v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), text);
   const self = sealedSelf(state, hostCrt);
   const { own, address6 } = self;
+  // A file in force was rendered here before: what the seal decides is made anew.
   const { exits, is_exit: _, tcp, sealed_names: __, ...rest } = config;
   const sealedExits = (exits ?? []).filter((exit) => isSealedExit(state, exit));
   const sealed: NodeConfig = {

@@ -36,6 +36,7 @@ const KeptState = v.object({
 });
 export type KeptState = v.InferOutput<typeof KeptState>;
 
+/** In the directory of the control socket, which only root may enter. */
 const pathIn = (directory: string) => join(directory, socketDirectory, "peers.json");
 
 /** Undefined if there is no file, or if it is damaged. */

@@ -34,7 +34,7 @@ const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor" | "portsOf"> = 
     Object.values(networkInterfaces()).flatMap((each = []) =>
       each.flatMap(({ cidr, internal }) => (internal || cidr === null ? [] : [cidr])),
     ),
-  // The kernel chooses the address of a connected socket; no packet is sent.
+  // The kernel chooses the address of a connected socket. No packet is sent, so any port will do.
   async sourceFor(host) {
     try {
       const hostname = host.includes(":") ? "::" : "0.0.0.0";

@@ -177,6 +177,7 @@ export class KeptPeers {
   async #keepPort({ pid }: KeptSeen): Promise<void> {
     if (pid === this.#pid) return;
     const [port, ...others] = this.#deps.portsOf(pid);
+    // Of several it is not known in which one the engine listens.
     if (port === undefined || others.length > 0) return;
     this.#pid = pid;
     if (listenPort(this.#deps.directory) === 0) await this.#deps.keepPort(port);
@@ -201,6 +202,7 @@ export class KeptPeers {
       if (worked !== undefined && worked.at > at && worked.at <= now) continue;
       const isNewHour = worked === undefined || Math.floor(worked.at / hourMs) !== Math.floor(at / hourMs);
       if (worked?.remote === hostPort && !isNewHour) continue;
+      // In hours, so that a short tunnel that is made again and again does not count more than a lasting one.
       if (isNewHour) kept.uses += 1;
       const from = place.isPrivate ? await this.#deps.sourceFor(place.host) : undefined;
       kept.worked = { remote: hostPort, at, ...given({ from }) };

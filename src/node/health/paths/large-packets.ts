@@ -89,6 +89,7 @@ export class LargePackets {
     const others = new Set(
       peers
         .map(({ address }) => address)
+        // The main path of a lighthouse does not measure the size, so its peer is measured here too.
         .filter((each) => (asksNoLighthouse || each !== mainPeer) && answers(each)),
     );
     return [
@@ -161,6 +162,7 @@ export class LargePackets {
     const through = onlyOffloads
       ? undefined
       : await largestThrough({ from, to, full: mtu, rttMs }, { open, system });
+    // Otherwise nothing was measured: a text says why, such as that even small packets got no answer.
     if (typeof through === "object") {
       if (through.isFull) this.lost.delete(to);
       else this.lost.set(to, through.bytes);
@@ -170,6 +172,7 @@ export class LargePackets {
     if (snapshot === undefined || !isMain || !mayTryOffloads) return;
     const { engine } = snapshot;
     const name = inventory.nameOf(to);
+    // True: the result is uncertain, and it wants to be asked again soon.
     if ((await offloads?.tryIfDue({ engine, from, to, name, bytes: mtu, recentLog })) === true) pace.attend();
   }
 }

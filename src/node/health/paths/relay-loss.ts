@@ -55,6 +55,7 @@ function lostRelayOf(
   foundAt: RelayLoss["foundAt"],
   { own, now, peers }: ObservedPeers,
 ): string | undefined {
+  // A tunnel with a remote address is direct.
   if (tunnel === undefined || tunnel.remote !== undefined) return undefined;
   const relay = tunnel.relays.find((each) => foundAt[each] !== undefined);
   if (relay === undefined) return undefined;

@@ -102,6 +102,7 @@ export async function recordAway(
     await queryAll(db, watchingPick, organizationsWatching),
     ({ id }) => id,
     async (org) => {
+      // `lateMs`: a check-in may be noticed so much later.
       const allowedMs = (org.notifyAwayMinutes ?? 0) * 60_000 + lateMs;
       const isDue = ({ orgId, awaySince, silentFrom }: SilentNode) =>
         orgId === org.id &&
@@ -120,9 +121,11 @@ export async function recordAway(
         });
     },
   ).catch((error: unknown) => {
+    // Another server does this now: this one stops.
     if (error instanceof LeaseLost) throw error;
     log.warn("Nodes that are away could not be recorded; retrying", { reason: messageOf(error) });
   });
+  // Gaps: [from, to] in ms, the newest last.
   const [, lastGapEnd = 0] = watch.gaps.at(-1) ?? [];
   return { now, upFrom: Math.max(lastGapEnd, watch.setBackAt ?? 0), nodes: silent };
 }

@@ -150,6 +150,7 @@ async function takeReport(deps: Deps, org: Org, nodeId: number, sent: CheckinReq
     await deps.bringBack(org.id, nodeId);
     current = await readCurrent(deps, org, nodeId);
   }
+  // As the node sent it: a version that was not reached differs from the present one, so the node gets the files again.
   const nodeVersion = nodeVersionOf(current.node, sent, current.version);
   const request = isAhead(sent, current.version) ? await withoutUnreached(deps, org, sent) : sent;
   const heardAt = noteReport(deps, current.node, request);
@@ -201,6 +202,7 @@ async function othersOf(
   const sql = `SELECT id FROM ${nodesWithSightings}
     WHERE org_id = $1 AND id <> $2 AND state = 'active' AND phone IS NULL AND last_checkin_at > $3
       AND coalesce(overlay_state, '') NOT IN ('stopped', 'not_running') LIMIT 1`;
+  // Null: the database cannot be read now, so the answer says nothing. Undefined: no other node is online.
   const found = await db.get(sql, [id, nodeId, system.now() - onlineMs]).catch(() => null);
   return found === null ? {} : { others_online: found !== undefined };
 }

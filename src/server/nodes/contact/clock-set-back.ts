@@ -10,14 +10,17 @@ import { raiseConfigVersion } from "../../store/versions.ts";
 const timesOfPast = [
   // Nodes that are away would seem to be online.
   { table: "sightings", column: "last_checkin_at" },
+  // Of a node that is away, it is equal to the last check-in, and has to stay so: otherwise the node would seem to be back.
   { table: "nodes", column: "away_since" },
   // Providers of identities would not be asked until then.
   { table: "provider_grants", column: "next_at" },
   // A rollout would wait before it changes its next lighthouse.
   { table: "rollout_nodes", column: "at" },
+  // A report of a new counter would be dropped as overtaken.
   { table: "relay_traffic", column: "reported_at" },
 ];
 
+/** Quiet hours end within a day, which has 25 hours when summer time ends. */
 const longestQuietMs = 25 * 3_600_000;
 /**
  * $1: now, $2: how far the clock was ahead, ms. Retries keep their distance. A delivery without an attempt that is due within a day

@@ -89,7 +89,7 @@ function changedOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Adve
 
 /**
  * True if the node's row was changed, so that the caller reads it again. `heardAt`: the time of the report, ms; undefined: the node
- * is silent.
+ * is silent. Does not take `confirmed`: the caller begins takeConfirmation afterwards, and a poll with news does not wait for it.
  */
 export async function applyConsequences(
   deps: ConsequenceDeps,

@@ -27,6 +27,7 @@ export async function elsewhereOf(
 ): Promise<Pick<CheckinAnswer, "elsewhere">> {
   // Only a lighthouse sends `others`: no other node costs the query below.
   if (others !== true) return {};
+  // A failure here must not fail the check-in.
   const node = await findNode(db, id, nodeId).catch(() => undefined);
   const publicIp = node?.isLighthouse === true ? node.publicIp : null;
   if (publicIp === null) return {};

@@ -97,7 +97,9 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   /** Rises with each notification: a read that began before it is not cached. */
   let generation = 0;
   const versions = makeVersions(db, ages, () => generation);
+  /** Reads; while the database is away, returns what is known, outdated or not. */
   const orKnown = makeOrKnown();
+  /** Equal texts of many nodes, such as engine versions, take memory once. */
   const engines = makeInterner();
   /** Names this process in its own notifications, see confirmations.ts. */
   const replica = crypto.randomUUID();

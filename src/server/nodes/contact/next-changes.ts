@@ -25,6 +25,7 @@ export async function nextChanges(
   const { db, system, views, changes, reports } = services;
   const { view, node } = await readTogether(db, views, org.id, id);
   if (node.state === "revoked") throw await revokedError(services, org, node);
+  // The report of the last second may not be in the database yet.
   const shown = reports?.onto(node) ?? node;
   const online = isOnline(shown, system.now(), changes);
   const { outline, configVersion } = await filesFor(services, view, shown, online, inTurn);

@@ -65,7 +65,10 @@ export async function openOrderKey(
   }
 }
 
-/** Tells a node of this organization that the control plane is at `apiBase`, with a public certificate. */
+/**
+ * Tells a node of this organization that the control plane is at `apiBase`, with a public certificate. `seq`: seconds; moves do not
+ * share the numbers of orders.
+ */
 export async function makeMove({ db, system, secretKey }: Store, org: Org, apiBase: string): Promise<string> {
   const seq = Math.floor(system.now() / 1000);
   return signMove({ org: org.slug, api_base: apiBase, seq }, await openOrderKey(db, org.id, secretKey));

@@ -35,8 +35,8 @@ export type Reports = {
 
 const flushMs = 500;
 /**
- * Rows in one transaction: few enough that other writers wait only briefly. A few hundred scattered rows touch as many
- * pages; of very many rows, several share a page.
+ * Rows in one transaction: a 32nd of all, within bounds. Few enough that other writers wait only briefly. A few hundred scattered
+ * rows touch as many pages; of very many rows, several share a page.
  */
 const batchSize = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 

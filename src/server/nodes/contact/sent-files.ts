@@ -81,6 +81,7 @@ async function pack({ config }: Outline): Promise<string | undefined> {
   return text.length > maxConfigLength ? undefined : Buffer.from(Bun.gzipSync(text)).toString("base64");
 }
 
+/** `sentAt`: the beginning of the hour, so that the row of a configuration changes once an hour at most. */
 async function storeConfig(
   tx: Transaction,
   orgId: number,

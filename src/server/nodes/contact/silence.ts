@@ -74,7 +74,7 @@ const ephemeralPick = computed({
   watchedFrom: integer(),
   lastCheckinAt: integerOrNull(),
 });
-/** Nodes whose silence may have ended them. An index holds the live ephemeral nodes. */
+/** Nodes whose silence may have ended them. $1: now less `lateMs`, ms. An index holds the live ephemeral nodes. */
 const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n.watched_from, s.last_checkin_at
   FROM nodes n LEFT JOIN sightings s ON s.node_id = n.id
   WHERE n.ephemeral_silence_s IS NOT NULL AND n.state <> 'revoked'

@@ -62,11 +62,13 @@ export async function completeRegistration(
   await db.writeFor({ org: org.id }, async (tx) => {
     const now = system.now();
     await requireCredential(tx, org.id, credential);
+    // Not bounded: the uses of a token, and how often a registration can be resumed, bound these certificates.
     const fingerprint = due.overlay
       ? await issueOverlay(tx, org, await findNode(tx, org.id, node.id), services, { isBounded: false })
       : undefined;
     // Read after the certificate, whose issue changes the row.
     const present = await findNode(tx, org.id, node.id);
+    // Throws if the node was revoked while its X.509 certificate was signed.
     mayIssue(present);
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, present, hashToken(apiToken), now);
@@ -93,7 +95,10 @@ export async function completeRegistration(
   };
 }
 
-/** A new node has no older configuration in force, so it counts as having confirmed the current version. */
+/**
+ * A new node has no older configuration in force, so it counts as having confirmed the current version. A node that registers again
+ * keeps what it has confirmed; one of an imported network (`isHandRun`) is active, but registers for the first time.
+ */
 async function activate(tx: Transaction, node: NodeRow, now: number): Promise<void> {
   await notifyNode(tx, node.orgId, node.id);
   if (node.state === "active" && !isHandRun(node)) return;

@@ -57,7 +57,8 @@ export async function register(
     );
   }
   const hash = token === undefined ? null : hashToken(token);
-  // Verifying signatures is expensive: first refuse a token that was never issued.
+  // Verifying signatures is expensive: first refuse a token that was never issued. Other reasons are found by reserveNode: here
+  // `why` is "expired" for a good token, too.
   const why = hash === null ? undefined : await whyRefused(db, call.org.id, hash);
   if (why === "never issued") throw refusedToken(services, call, why);
   const keys = await readKeys(request);
@@ -69,6 +70,8 @@ export async function register(
   const { certificate } = await services.authorities.overlay(db, org.id);
   const machine = `${org.id} ${keys.hostPublicKey}`;
   services.throttle.check("asking", machine);
+  // A full organization still lets a machine repeat its registration, which adds nothing. Only the transaction knows whether this is
+  // a repetition.
   const fullError = await services.budget.refusal(call.org, request);
   const reserved = await db
     .writeFor({ org: org.id }, async (tx) => {
@@ -132,6 +135,7 @@ async function reserveNode(
   if ("tokenRefusal" in grant) return grant;
   if (nodeOfKey !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
+  // A token that a user gave to one machine in the browser is good for that machine alone.
   if (grant.boundDigest !== null) await requireConfirmedMachine(tx, org, request, { keys, grant });
   checkRights(request, grant);
   checkPublicAddress(org, request.public_ip);

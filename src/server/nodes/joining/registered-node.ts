@@ -40,6 +40,7 @@ export async function findClaimed(
     if (!mayClaim) throw nameTaken(request.name, { isUnclaimed: node.registeredAt === null });
     return node;
   }
+  // Without a token it is an administrator who registers the machine, and may assign a held name.
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   return undefined;
 }
@@ -63,6 +64,7 @@ export async function insertNode(
     createdAt: now,
     ...nodeColumns(org, registration),
     ephemeralSilenceS: grant.ephemeralSilenceS,
+    // The silence of an ephemeral node counts from now on.
     watchedFrom: grant.ephemeralSilenceS === null ? null : now,
     isNamed: grant.isNamed,
     ownerGroups: await ownerGroupsOf(tx, org.id, grant.ownerId),
@@ -95,6 +97,7 @@ function nodeColumns(org: IssuingOrg, { request, keys, grant }: Registration, cl
     platform: request.platform ?? null,
     agentVersion: request.version ?? null,
     overlayVersion: request.overlay_version ?? null,
+    // This and `ownerKnown` are the other way round for nodes that earlier versions registered.
     pinsDefaults: false,
     ownerId: claimed === undefined ? grant.ownerId : claimed.ownerId,
     ownerKnown: true,

@@ -158,6 +158,7 @@ export function digestOf(
       ip_address ?? null,
       ephemeralSilenceS !== null,
     ],
+    // For phones alone, so that the digests that are stored of other machines stay the same.
     ...(isPhone === true ? ["phone"] : []),
   ];
   return sha256Hex(JSON.stringify(covered));

@@ -117,6 +117,7 @@ function columnsOf(request: RegistrationTokenRequest, nodeId: number | undefined
     expiresAt: now + request.expires_in * 1000,
     createdAt: now,
     ephemeralSilenceS: request.ephemeral === true ? (request.silence ?? usualSilenceS) : null,
+    // Peers get the names of ephemeral nodes only if the request says so.
     isNamed: request.ephemeral !== true || request.names === true,
     isApproved: request.approved === true,
   };
@@ -152,6 +153,7 @@ async function boundNode(
       errors: { node_id: ["There is no node with this id, or it was revoked."] },
     });
   }
+  // A node of an imported network is active although no machine has registered it: it is claimed like a pending one.
   if (node.state === "pending" || isHandRun(node)) return node.id;
   throw registeredAlready(node_id === undefined ? "node_name" : "node_id", node.name);
 }

@@ -66,6 +66,7 @@ export async function endInside(
   const until = await lastCertificateEnd(tx, id);
   if (until === 0) await freeAddresses(tx, orgId, id);
   else {
+    // Held until the certificates have expired, because no version blocks them. `isQuiet`: engines need not check their flows for it.
     await leaveAddresses(tx, orgId, id, { version: null, until, isQuiet: true });
     await holdUntil(tx, node, until);
   }
@@ -125,6 +126,7 @@ export async function bringBack(
     revokedAt: null,
     revokeReason: null,
     revokedBy: null,
+    // Its silence counts from now on, not from its last check-in.
     watchedFrom: now,
   };
   await nodes.update(tx, { id: node.id }, change);

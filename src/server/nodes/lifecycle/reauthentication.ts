@@ -108,6 +108,7 @@ async function revokeBatch({ db, system }: Store, found: readonly Due[]): Promis
     const reason = "its user did not confirm it in time";
     await revokeInside(tx, orgId, ids, { actor: ourselves, reason, now });
   });
+  // Pending work may have waited for the confirmations of these nodes only.
   await runDueUpkeep({ db, system }, orgId);
 }
 

@@ -54,9 +54,11 @@ export async function restoreNode(
       },
     );
     if (restored === 0) throw notRevoked(node);
+    // Its user gets the whole time again to confirm it (reauthentication.ts).
     await beginPeriod(tx, id, system.now(), "given");
     await releaseOwnName(tx, node);
     await makeX509Due(tx, id);
+    // A phone gets its certificates when its user imports it again. For other nodes issueOverlay sets when they are due.
     if (node.phone !== null) await setRenewal(tx, id);
     const fingerprint =
       wasRegistered && node.phone === null
@@ -69,6 +71,7 @@ export async function restoreNode(
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [{ ...event, type: "node.restored" }, ...issuedEvents(event, fingerprint)]);
   });
+  // X.509 is signed outside of a transaction, because that takes long.
   return renewCertificates(services, org.id, id, { actor, due: { overlay: false, x509: wasRegistered } });
 }
 

@@ -59,7 +59,8 @@ export async function listRevocations(
     "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL";
   const active = await queryNumber(db, countActive, [orgId]);
   const newest = Math.max(0, ...rows.map(({ version }) => version));
-  // Counts only nodes that lag behind: usually none, however many nodes there are.
+  // Counts only nodes that lag behind: usually none, however many nodes there are. Phones are not among them: they count as having
+  // confirmed every version.
   const lateNodes = "FROM nodes WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2";
   const counts = await queryAll(
     db,

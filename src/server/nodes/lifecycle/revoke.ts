@@ -42,6 +42,7 @@ export async function revokeNode(
     throw ownerId === undefined ? error : mayNotRevoke();
   });
   if (ownerId !== undefined && node.ownerId !== ownerId) throw mayNotRevoke();
+  // `endedAt`: an ephemeral node that ended. Its certificates are not blocked, so it can still be revoked.
   if (node.state === "revoked" && node.endedAt === null) throw revokedNode(node);
   const sessionsEnded = await db.writeFor({ org: org.id }, async (tx) => {
     if (ownerId !== undefined) await requireOwner(tx, await findNode(tx, org.id, id), ownerId);

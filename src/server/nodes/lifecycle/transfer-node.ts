@@ -49,6 +49,7 @@ export async function transferNode(
     };
     const after = { ...node, ...ownership };
     await nodes.update(tx, { id }, ownership);
+    // The new owner has a whole period before the node must be confirmed.
     await beginPeriod(tx, id, system.now(), "given");
     const fingerprint =
       node.state === "active" ? await publishTransfer(tx, services, node, after) : undefined;
@@ -97,6 +98,7 @@ async function publishTransfer(
 }
 
 async function memberOf(tx: Transaction, org: Org, email: string): Promise<number> {
+  // An earlier version stored the domain of an address as it was typed.
   const found = await queryOne(
     tx,
     memberships.pick("userId"),

@@ -7,7 +7,7 @@ import { queryNumber } from "../table.ts";
 /** How often a server looks for servers of release 0.1.0. */
 const lookForFormerMs = 2000;
 
-/** The name of a session, by which `connectedServers` finds those of servers. */
+/** The name of a session, by which `connectedServers` finds those of servers. `visitor`: a command on the data. */
 export function sessionName(role: "server" | "visitor"): string {
   return role === "server" ? `${brand.id} replica` : `${brand.id} ${role}`;
 }

@@ -14,6 +14,10 @@ const checksumsSql = `SELECT checksum_failures AS failures,
   FROM pg_stat_database WHERE datname = current_database() AND checksum_failures > 0`;
 const checksums = computed({ failures: integer(), agoMs: integer() });
 
+/**
+ * Remembers the damage that was seen last. `noting` wraps each query, `examine` runs at intervals (background.ts), `damage` says what it
+ * is, for a sentence; undefined: none was seen lately.
+ */
 export function watchPages() {
   /** Times of `performance.now()`. */
   let last: { what: string; at: number } | undefined;

@@ -11,7 +11,7 @@ const maxTries = 10;
 /** A new connection to a host that does not answer takes 5 s to fail. */
 const retryForMs = 5000;
 
-/** 40001 and 40P01: the transaction must be run again. */
+/** A serialization failure (40001) or a deadlock (40P01): the transaction must be run again. */
 export class Retry extends Error {}
 /** The connection ended. A new one may work. */
 export class Lost extends Error {}
@@ -25,6 +25,7 @@ export async function retrying<T>(act: () => Promise<T>): Promise<T> {
     } catch (error) {
       if (!(error instanceof Retry || error instanceof Lost)) throw error;
       if (tries >= maxTries || performance.now() > end) throw unavailable(error.cause);
+      // ms, at random: transactions that collided must not meet again.
       await Bun.sleep(Math.random() * Math.min(100, 2 ** tries));
     }
   }

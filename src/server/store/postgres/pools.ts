@@ -57,6 +57,7 @@ export function openPools(url: string, applicationName: string): Pools {
     listening = pools;
     const { channel, listener } = subscription;
     try {
+      // The second one is called whenever Bun listens, also after a lost connection: notifications may have been missed.
       await pools.reads.listen(channel, listener, listener);
     } catch (error) {
       listening = undefined;
@@ -80,6 +81,7 @@ export function openPools(url: string, applicationName: string): Pools {
       try {
         return await work(sql);
       } catch (error) {
+        // Not if `pulse` has given these connections up meanwhile.
         if (isReadOnly(error) && idle === pools.idle) {
           // Opens new connections: a session stays read-only if the database was when it began.
           returned = pool(1);

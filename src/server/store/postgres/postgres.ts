@@ -24,6 +24,7 @@ export type PostgresOptions = {
   role?: "server" | "visitor";
 };
 
+/** Takes the id of a notice of this process, so that it is not passed on again as that of another one. */
 type KeepOwn = (id: number) => void;
 
 /** Maximum writes in one transaction. If the transaction fails, all of them fail. */
@@ -65,6 +66,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     all: (text, params) => noting(queries.all(text, params)),
     get: (text, params) => noting(queries.get(text, params)),
   });
+  // Queries on a connection of its own, whose silence shows that all connections are dead (pools.ts).
   const pulse = patientReader(pulseReader(pools));
   const { listen, tell } = makeListeners();
   const bell = makeBell(
@@ -96,6 +98,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     examine: () => examine(reader),
     write: queue.write,
     writeFor: queue.writeFor,
+    // Cannot be known here: another process may have committed a moment ago.
     hasHeardAll: () => false,
     noticesBehindMs: () => (watch === undefined ? 0 : Math.round(performance.now() - watch.lookedAt())),
     listen,

@@ -16,7 +16,7 @@ export function patientReader({ all, get }: Reader): Reader {
   };
 }
 
-/** Reads with the pulse (pools.ts). */
+/** For queries that must be fast: one that gets no answer shows that all connections are dead, and they are opened again (pools.ts). */
 export function pulseReader(pools: Pools): Reader {
   return {
     all: (text, params) => pools.pulse((sql) => readerOf(sql).all(text, params)),

@@ -40,6 +40,7 @@ export function makeConnection(sqlite: Sqlite): Connection {
   };
 }
 
+/** `connection`: asked for each read, because it is replaced after an I/O error. `note`: gets each failure, to watch for damage. */
 export function readerOf(
   connection: () => Connection,
   note: (error: unknown) => void = () => undefined,

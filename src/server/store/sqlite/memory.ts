@@ -25,7 +25,8 @@ export function* openMemory(
       const named = values.map((value, at): [string, Value] => [columns[at] ?? "", value]);
       const row = new Map<string, Value>([[key, id], [org, orgId], ...named]);
       const names = [...row.keys()];
-      // A part with another name than its table holds more columns of the same rows, which come before.
+      // A part with another name than its table holds more columns of the same rows, which come before. $1 is the id, the first of the
+      // row.
       const sql =
         name === table
           ? `INSERT OR REPLACE INTO ${table} (${names.join(", ")}) VALUES (${places(names, 1)})`
@@ -42,6 +43,7 @@ let empty: Uint8Array | undefined;
 function makeEmpty(): Uint8Array {
   using sqlite = new Sqlite(":memory:");
   for (const statement of schemaStatements(newestVersion))
+    // Triggers would note each row as a change of the policy.
     if (!statement.startsWith("CREATE TRIGGER")) sqlite.run(withDefaults(statement));
   return sqlite.serialize();
 }

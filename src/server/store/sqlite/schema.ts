@@ -24,6 +24,7 @@ export function requireOurSchema(path: string): number {
     database.run("PRAGMA trusted_schema = OFF");
     database.run("PRAGMA query_only = ON");
     const found = objectsOf(database);
+    // Version 0 has the table `migrations` alone.
     // Read the version only from a plain table.
     requireSame(found, expectedObjects(0), { mayHaveMore: true });
     const [row] = valuesOf(database, "SELECT max(version) FROM migrations");

@@ -25,6 +25,7 @@ export const authorities = table(
     version: integerWithDefault("DEFAULT 1"),
     fingerprint: text(),
     certificate: text(),
+    /** An envelope of pki/secrets.ts; empty: the key is not here (`offline`), or was deleted at the end of a rotation. */
     privateKeySealed: text(),
     state: word(["next", "active", "former"]),
     notBefore: integer(),
@@ -39,7 +40,7 @@ export const authorities = table(
 );
 export type AuthorityRow = TableRow<typeof authorities>;
 
-/** Certificates that CAs signed for nodes. */
+/** Certificates that CAs signed for nodes. Times are in ms. */
 export const certificates = table(
   "certificates",
   {
@@ -56,11 +57,13 @@ export const certificates = table(
     notBefore: integer(),
     notAfter: integer(),
     renewAt: integer(),
+    /** former: replaced, and still valid until it ends. blocked: in the blocklist until it ends. */
     state: word(["current", "former", "blocked"]),
     /** A former certificate that granted more is blocked at this time, ms, or when its node has confirmed blockVersion. */
     blockAfter: integerOrNull(),
     blockVersion: integerOrNull(),
     blockedAt: integerOrNull(),
+    /** The configuration version whose blocklist has it first; null: it had expired, and is in none. */
     blockedAtVersion: integerOrNull(),
     createdAt: integer(),
     /** When the event about its expiry was recorded, ms. */

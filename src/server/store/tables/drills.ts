@@ -46,6 +46,7 @@ export const drills = table(
 );
 export type DrillRow = TableRow<typeof drills>;
 
+/** `fromMs`, `untilMs`: since the drill began; negative: before it. Null: the loss goes on. */
 export const DrillLosses = v.array(
   v.object({ peer: v.number(), name: v.string(), fromMs: v.number(), untilMs: v.nullable(v.number()) }),
 );

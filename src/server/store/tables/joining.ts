@@ -25,10 +25,12 @@ export const registrationTokens = table(
     orgId: integer("REFERENCES organizations (id)"),
     name: textOrNull(),
     tokenHash: text("UNIQUE"),
+    /** How many nodes may register with it, and how many have. */
     uses: integer(),
     used: integerWithDefault("DEFAULT 0"),
     groups: jsonWithDefault(v.array(v.string()), "[]"),
     isLighthouse: truth(0),
+    /** The node that registers with it, which exists already; null: a new node. */
     nodeId: integerOrNull("REFERENCES nodes (id)"),
     expiresAt: integer(),
     createdBy: integerOrNull("REFERENCES users (id)"),
@@ -64,6 +66,7 @@ export const registrationRequests = table(
     state: wordWithDefault(["waiting", "approved", "refused"], "waiting"),
     name: text(),
     hostPublicKey: text(),
+    /** Of the key in its request for an X.509 certificate; null: it sent none. */
     csrKeySha256: textOrNull(),
     groups: json(v.array(v.string())),
     isLighthouse: truth(0),

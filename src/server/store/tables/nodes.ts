@@ -47,18 +47,22 @@ export const nodes = table(
     ip: text(),
     ip6: textOrNull(),
     state: word(["pending", "active", "revoked"]),
+    /** Null: no agent has registered as this node. */
     mode: wordOrNull(["server", "desktop"]),
     isLighthouse: truth(0),
     isRelay: truth(0),
     publicIp: textOrNull(),
     externalPort: integerOrNull(),
     listenPort: integerOrNull(),
+    /** The key of its overlay certificates, in PEM. Null: no machine has registered. */
     hostPublicKey: textOrNull(),
+    /** The request for its X.509 certificate (node.crt), in PEM, and the digest of the key in it. Null: it wants none. */
     csr: textOrNull(),
     csrKeySha256: textOrNull(),
     groups: jsonWithDefault(v.array(v.string()), "[]"),
     subnets: jsonWithDefault(v.array(v.string()), "[]"),
     configOverrides: jsonWithDefault(Overrides, "{}"),
+    /** Of the token by which the node proves itself to the control plane. */
     tokenHash: textOrNull("UNIQUE"),
     /** The id of the registration token; null: registered without one. */
     registeredWith: integerOrNull(),
@@ -335,6 +339,7 @@ export const sentFiles = table("sent_files", {
   orgId: integer("REFERENCES organizations (id)"),
   /** The configuration that was sent last. */
   version: integer(),
+  /** `sentConfigs.digest`. The other files as a summary: see comparable-files.ts. */
   configDigest: text(),
   others: text(),
   /** Since when the node has files that it has not applied; otherwise when these files were sent. In ms. */

@@ -50,12 +50,15 @@ export const organizations = table(
     configVersion: integerWithDefault("DEFAULT 1"),
     lastVersion: integerWithDefault("DEFAULT 1"),
     certificateVersion,
-    /** Seconds; null: the default of the node's engine. */
+    /** How often engines test tunnels, in seconds; null: the default of the node's engine. */
     aliveInterval: integerOrNull("CHECK (alive_interval BETWEEN 1 AND 30)"),
     configOverrides: jsonWithDefault(Overrides, "{}"),
+    /** The key that signs orders: an envelope of pki/secrets.ts, and its public half. */
     orderKeySealed: text(),
     orderPublic: json(OrderKey),
+    /** A JWS of this key, signed with the former one, for nodes that know that one; null: it never changed. */
     orderKeyProof: textOrNull(),
+    /** What a CA rotation has reached: see rollout/rotation-phases.ts. */
     rotationPhase: wordWithDefault(["none", "trust", "issue", "retire"], "none"),
     rotationPaused: truth(0),
     /** Whether the server starts a CA rotation by itself in time. */
@@ -143,6 +146,7 @@ export const memberships = table(
     email: text(),
     userId: integerOrNull("REFERENCES users (id)"),
     role: word(roles),
+    /** SHA-256 of the invitation's secret, and when the invitation ends, ms; null once it is accepted. */
     secretHash: textOrNull("UNIQUE"),
     expiresAt: integerOrNull(),
     createdAt: integer(),

@@ -21,10 +21,11 @@ export const paths = table(
     /** The overlay address of the peer. */
     peer: text(),
     orgId: integer("REFERENCES organizations (id)"),
+    /** As in src/api/paths/paths.ts. */
     path: word(["direct", "relayed", "none", "unknown"]),
-    /** Underlay address and port. */
+    /** Underlay address and port of the peer; null without a direct tunnel. */
     remote: textOrNull(),
-    /** Names. */
+    /** Names of the relays between the two nodes; empty for a direct path. */
     relays: json(v.array(v.string())),
     probe: word(["answers", "broken", "not_probed"]),
     /** Microseconds. */
@@ -50,7 +51,7 @@ export const relayTraffic = table(
     month: textWithDefault("DEFAULT ''"),
     /** Forwarded in that month. */
     bytes: integerWithDefault("DEFAULT 0"),
-    /** The counter of the machine, and what it showed last. A machine that restarts begins another one. */
+    /** The name of the machine's counter, and the bytes that it showed last. A machine that restarts begins another one at 0. */
     counter: textWithDefault("DEFAULT ''"),
     counted: integerWithDefault("DEFAULT 0"),
     /** Monthly limit; null: none. */
@@ -85,7 +86,7 @@ export const flows = table(
   "flows",
   {
     nodeId: integer(),
-    /** The end of the interval, in days since 1970. */
+    /** The day on which the interval ended, in days since 1970. */
     day: integer(),
     /** `flowSides`. */
     side: integer(),
@@ -95,7 +96,7 @@ export const flows = table(
     protocol: text(),
     port: integer(),
     orgId: integer("REFERENCES organizations (id)"),
-    /** New ones; in a summary those that are in no row. */
+    /** How many began, and how many of these were answered; in a summary those that are in no row. */
     flows: integer(),
     answered: integer(),
     /** Times of the first and the last interval, ms. */

@@ -40,11 +40,11 @@ export const policies = table("policies", {
   failing: jsonWithDefault(v.array(v.string()), "[]"),
   /** Since when the state is another one than the file says, ms. */
   driftedAt: integerOrNull(),
-  /** The state of the organization when tests and drift were looked at last, see upkeep in policy-files. */
+  /** The `stateStamp` at which tests and drift were looked at last (policy-files/upkeep.ts); "": look at them again. */
   checkedState: textWithDefault("DEFAULT ''"),
   /** Until when an application goes back unless it is confirmed, ms. */
   unconfirmedUntil: integerOrNull(),
-  /** The inverse of the unconfirmed application, JSON. */
+  /** The inverse of the unconfirmed application, JSON: `Undo` in policy-files/rollback.ts. */
   undo: textOrNull(),
   createdAt: integer(),
   /** As the signers published them: those that changed the signers, and the newest (config/seals.ts). */
@@ -67,6 +67,7 @@ export const firewallRules = table(
     orgId: integer("REFERENCES organizations (id)"),
     direction: word(["inbound", "outbound"]),
     protocol: word(["any", "tcp", "udp", "icmp"]),
+    /** `any`, a port, or a range such as `8000-8010`. */
     ports: text(),
     /** Peer and target of the rule; policy/firewall.ts declares their shapes. */
     peer: json(v.unknown()),

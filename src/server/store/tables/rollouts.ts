@@ -35,6 +35,7 @@ export const rollouts = table(
   {
     id: serial,
     orgId: integer("REFERENCES organizations (id)"),
+    /** The versions that nodes get; null: the present one stays. */
     agent: textOrNull(),
     engine: textOrNull(),
     /** Groups of nodes; empty: all. */

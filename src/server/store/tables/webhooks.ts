@@ -77,6 +77,7 @@ export const alarms = table(
     title: text(),
     text: text(),
     isUrgent: truth(0),
+    /** Its cause came several times within three hours (open-alarms.ts): it ends only after a longer time without it. */
     isFlapping: truth(0),
     /** Since when the cause is there, ms. */
     since: integer(),

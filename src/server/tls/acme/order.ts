@@ -90,6 +90,7 @@ async function openAccount(
       hint: "Give the key id and the key that it shows there: --acme-eab-kid and --acme-eab-key-file.",
     });
   }
+  // The account has no URL yet: the request is signed with the key itself.
   client.signAs(undefined);
   // With a key that it knows, the authority answers with the existing account.
   const { location } = await client.post(newAccount, AccountAnswer, {
@@ -133,7 +134,7 @@ async function continueOrder(
       const { body } = await client.post(openOrder.url, Order);
       if (body.status !== "invalid") return openOrder;
     } catch (error) {
-      // An authority forgets ended orders.
+      // An authority forgets ended orders. Other failures are temporary: the next attempt continues the order.
       if (!(error instanceof AcmeProblem) || error.status >= 500 || error.status === 429) throw error;
     }
   }
@@ -186,6 +187,7 @@ async function followOrder(
     if (status === "pending") {
       for (const each of authorizations) await authorize(client, each, solve, deps);
     }
+    // Only once, even if the authority still answers "ready".
     if (status === "ready" && !isFinalized) {
       const { makeServerCsr } = await import("../../../pki/x509.ts");
       const csr = await makeServerCsr({ privateKeyPem: privateKey, ...namesOf(options) });

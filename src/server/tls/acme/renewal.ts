@@ -77,6 +77,7 @@ export function makeAcmeRenewal(
 function mustWait({ failures, failedAt, waitUntil = 0 }: Status, now: number, isRestarted: boolean): boolean {
   // A clock that was set back must not stop retries for as long.
   if (failedAt === undefined || failedAt > now) return false;
+  // Never longer than a day, whatever the authority asked for.
   const pauseMs = pauseAfter(isRestarted ? 1 : failures);
   return now < Math.min(Math.max(failedAt + pauseMs, waitUntil), failedAt + dayMs);
 }
@@ -108,6 +109,7 @@ async function askWhen(
 ): Promise<Status> {
   const now = system.now();
   const { askAgainAt = 0 } = status;
+  // A time more than two days away does not count: it may be from a clock that was ahead.
   if (renewalId === undefined || (now < askAgainAt && askAgainAt < now + 2 * dayMs)) return status;
   const { directoryUrl, trust } = options;
   const edge = { system, directoryUrl, signal, ...given({ trust }) };

@@ -54,6 +54,7 @@ export function makeSolver(
     }
     const record = `_acme-challenge.${identifier.value}`;
     const value = dnsValue(authorization);
+    // Before the record is added: a program that fails or is stopped may have added it all the same.
     cleaners.push(() => runHook(system, dnsHook, ["remove", record, value]).catch(() => undefined));
     await unlessAborted(runHook(system, dnsHook, ["add", record, value]), signal);
     return challenge;

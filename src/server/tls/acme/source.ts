@@ -36,6 +36,7 @@ export async function openAcmeSource(
       .finally(() => (looking = undefined));
   return {
     read: () => current?.pair ?? meanwhile.read(),
+    // Called regularly (listeners.ts): the next call has the stamp of what this look finds.
     stamp() {
       looking ??= lookAgain();
       return current?.stamp ?? meanwhile.stamp();

@@ -21,6 +21,7 @@ import { replaceRecoveryCodes } from "./recovery-codes.ts";
 
 type User = { userId: number; email: string };
 
+/** As RFC 4226, section 4, recommends. */
 const secretBytes = 20;
 /** How long a new secret waits for its first code. */
 const pendingMs = 3_600_000;
@@ -80,6 +81,7 @@ export async function confirmTotp(
     const now = system.now();
     // Another sign-in of the user must not confirm it: that would count as a proof there.
     const begun = await totpSecrets.all(tx, { userId, confirmedAt: null });
+    // Null: an earlier version began it.
     const pending = begun.find((each) => each.place === null || each.place === place);
     if (pending === undefined || pending.createdAt <= now - pendingMs)
       throw new AppError("not_found", "No authenticator app waits for its first code.", {

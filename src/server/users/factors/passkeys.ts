@@ -157,6 +157,7 @@ async function requireUsableKey(publicKey: Uint8Array<ArrayBuffer>): Promise<voi
     [`${RSA} -257`]: { kty: "RSA", n: text(-1), e: text(-2) },
     [`${AKP} -48`]: latticeKey,
   };
+  // Keys of RSA and AKP have no curve: -1 is a part of the key, in bytes.
   const kind = [1, 3, -1].map((at) => key.get(at)).filter((each) => typeof each === "number");
   const jwk = jwks[kind.join(" ")];
   if (jwk === undefined) throw notAccepted();

@@ -67,8 +67,8 @@ export async function provenAtSignIn(
 }
 
 /**
- * Checks a code of the app or a recovery code, and counts a wrong one. `place`: a network, or a sign-in. Returns the time of the
- * proof, ms. Throws invalid_code or throttled.
+ * Checks a code of the app or a recovery code, and counts a wrong one. `place`: a network, or a sign-in. `address`: of the client,
+ * for the event of a wrong code. Returns the time of the proof, ms. Throws invalid_code or throttled.
  */
 export async function proveCode(
   { db, system, clock, secretKey }: FactorServices,

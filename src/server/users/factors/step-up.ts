@@ -32,6 +32,7 @@ export async function requireFactor(
   // The cookie of the docs pages: it reads, and its sign-in asked for the second factor.
   if (signIn === undefined) return;
   const at = await provenAt(db, signIn);
+  // A proof later than `aheadMs` from now is from a clock that was set back since: it is not fresh.
   if (at !== null && (!isFresh || (at > now - freshMs && at <= now + aheadMs))) return;
   throw new AppError("step_up_required", "This needs a fresh proof of your second factor.", {
     methods,

@@ -50,6 +50,7 @@ export async function startSession(
   const device = deviceOf(request);
   const endsAt = await db.writeFor({ user: userId }, async (tx) => {
     const now = system.now();
+    // Now, or a little later if all sessions of the user ended just now: this one must count as begun after that.
     const at = await admit(tx, { userId, passwordHash, providerId }, now);
     await rememberNetwork(tx, { userId, network: networkOf(address), now });
     if (former !== undefined) await browserSessions.delete(tx, { tokenHash: hashToken(former) });
@@ -68,8 +69,8 @@ export async function startSession(
 }
 
 /**
- * SQL condition: the session `s` of the user `u` has not ended. $2: now, ms. Only a browser's session ends when it is idle: the
- * tokens of a command line have ends of their own.
+ * SQL condition: the session `s` of the user `u` has not ended. $2: now, ms. `family` is null for browsers alone. Only a browser's
+ * session ends when it is idle: the tokens of a command line have ends of their own.
  */
 export const isLive = `s.ends_at > $2 AND (s.family IS NOT NULL OR s.last_used_at > $2 - ${idleMs}) AND u.is_active = 1 AND s.created_at > u.sessions_from`;
 const livePick = joined(

@@ -36,7 +36,7 @@ export type CallerLookup = {
 type TokenCaller = Extract<Caller, { kind: "node" | "service" }>;
 type CachedUser = { caller: UserCaller; isActive: boolean; sessionsFrom: number };
 
-/** Of each cache. A full one is emptied. */
+/** Tokens, and families. A full cache of them is emptied. Users are too few to fill theirs. */
 const maxCached = 200_000;
 /** Tokens of nodes and services (`makeOpaqueToken`); anything else is taken for a JWT. */
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
@@ -82,6 +82,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       if (!sessions.wasIssued(error)) onGuess();
       throw error;
     });
+    // Tokens of an earlier release name no session. "" never ends.
     const { family = "" } = claims;
     const caller = await userOf(claims.userId, claims.issuedAt, isWrite);
     if (caller === undefined || (await ended.has(family, isWrite))) throw notValid();

@@ -34,6 +34,7 @@ export async function listFamily(
     factorAt: number | null;
     providerId: number | null;
   },
+  // Without `from`, the list shows no place.
   { address, device }: From = { address: "", device: "" },
 ): Promise<void> {
   const { at, family, endsAt, ...kept } = session;

@@ -47,12 +47,13 @@ export async function proveNodes(
   return proven;
 }
 
+/** The API takes only proofs of 43 characters, as long as the expected one: timingSafeEqual throws for other lengths. */
 const isProof = (proof: string, expected: string) =>
   timingSafeEqual(Buffer.from(proof), Buffer.from(expected));
 
 const familyPick = computed({ family: text() });
 
-/** Ends the sessions on the machine of a revoked node. Returns how many were still going on. */
+/** Ends the sessions on the machine of a revoked node. Returns how many were still going on. One revoked token ends a family. */
 export async function endSessionsOn(tx: Transaction, nodeId: number, now: number): Promise<number> {
   const sql = `SELECT p.family FROM session_nodes p WHERE p.node_id = $1
     AND EXISTS (SELECT 1 FROM refresh_tokens t WHERE t.family = p.family AND t.expires_at > $2)

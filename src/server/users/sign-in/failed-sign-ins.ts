@@ -11,6 +11,7 @@ export async function recordFailedLogin(
   email: string,
   address: string,
 ): Promise<void> {
+  // Not writeFor: it writes into the chains of several organizations.
   await db.write(async (tx) => {
     const user = await users.find(tx, { email });
     const joined = user === undefined ? [] : await memberships.all(tx, { userId: user.id });

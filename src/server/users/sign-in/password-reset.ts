@@ -72,6 +72,7 @@ export async function resetPassword(
   const { userId } = reset;
   const user = await users.find(db, { id: userId, isActive: true });
   if (user === undefined) throw expired();
+  // The known networks of a user have a lane of their own (password-queue.ts). Whether this is one is not looked up.
   const turn = { user: `user ${userId}`, source: networkOf(address), isKnown: false };
   const actor = { kind: "person", id: userId, ip: address } as const;
   // The link is deleted with the new password, so a request that is refused because too many wait may be repeated. Of two requests

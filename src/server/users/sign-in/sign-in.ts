@@ -60,6 +60,7 @@ export async function signIn(
   const { turn, device } = attempt;
   const check = () => checkGuess(throttle, attempt);
   check();
+  // "": the user signs in by a provider or a passkey only. Undefined takes the same time, and never matches.
   const matches = await passwords.verify(
     password,
     user?.passwordHash === "" ? undefined : user?.passwordHash,
