@@ -161,7 +161,7 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
       >
         <LineNames groups={groups} row={at?.row} column={at?.column} />
         {heats.map((rects, heat) => (
-          <path key={heat} class={`heat-${heat + 1}`} d={rects} />
+          <path key={heat} class={heat === 0 ? "box" : `heat-${heat}`} d={rects} />
         ))}
         <path class="frame" d={frames} />
         {at === undefined || pair === undefined ? null : (
@@ -197,8 +197,8 @@ function cellsOf(groups: readonly Group[], pairs: readonly Pair[]) {
   );
   const rects = (wanted: (pair: Pair) => boolean, inset: number) =>
     cells.flatMap(({ pair, row, column }) => (wanted(pair) ? rectOf(row, column, inset) : [])).join("");
-  const heats = [1, 2, 3, 4, 5].map((heat) =>
-    rects(({ rtt_ms_median: median }) => heatLevel(median ?? 0) === heat, 0),
+  const heats = [0, 1, 2, 3, 4, 5].map((heat) =>
+    rects(({ rtt_ms_median: median }) => heatLevel(median) === heat, 0),
   );
   return { cells, heats, frames: rects(({ broken }) => broken > 0, 1) };
 }

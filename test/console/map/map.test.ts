@@ -147,7 +147,7 @@ test("a pair has its words, its colour, and is found in any order", () => {
     true,
     false,
   ]);
-  expect([0, 9.9, 10, 25, 79, 80, 900].map(heatLevel)).toEqual([1, 1, 2, 3, 4, 5, 5]);
+  expect([null, 0, 9.9, 10, 25, 79, 80, 900].map(heatLevel)).toEqual([0, 1, 1, 2, 3, 4, 5, 5]);
 });
 
 test("a box has a square for each of its nodes, none outside of it and none on another", () => {
