@@ -18,12 +18,13 @@ export type Hub = {
 };
 
 /** Maximum number of lighthouses and relays that are asked. */
-export const mostHubs = 8;
+const mostHubs = 8;
 
-/** `isLighthouse`: this node itself. */
+/** `isLighthouse`: this node itself. `hasMore`: there are more than `mostHubs`. */
 export function readHubs({ slug, directory }: Pick<Organization, "slug" | "directory">): {
   hubs: Hub[];
   isLighthouse: boolean;
+  hasMore: boolean;
 } {
   const configYml = readText(join(directory, "config.yml"));
   const { lighthouses, relays, isLighthouse } = overlayRoles(configYml);
@@ -36,5 +37,5 @@ export function readHubs({ slug, directory }: Pick<Organization, "slug" | "direc
     isLighthouse: lighthouses.includes(overlay),
     isRelay: relays.includes(overlay),
   }));
-  return { hubs: hubs.slice(0, mostHubs), isLighthouse };
+  return { hubs: hubs.slice(0, mostHubs), isLighthouse, hasMore: hubs.length > mostHubs };
 }

@@ -13,7 +13,7 @@ import type { System } from "../../base/system.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
 import { isAbsent } from "../engine/control-exchange.ts";
-import { mostHubs, readHubs, type Hub } from "./hubs.ts";
+import { readHubs, type Hub } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { smallerPackets } from "../health/assessment.ts";
@@ -45,7 +45,7 @@ const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.
 
 export async function netcheck(organization: Organization, deps: Deps): Promise<Check[]> {
   const { slug, directory } = organization;
-  const { hubs, isLighthouse } = readHubs(organization);
+  const { hubs, isLighthouse, hasMore } = readHubs(organization);
   const hubAnswers = await askHubs(hubs, deps.system);
   const status = await deps.probedStatus();
   const api = localApi(controlSocket(directory), deps.system);
@@ -75,7 +75,7 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
           ),
     ),
     runCheck({ id: "port_mapping", slug }, () => examinePortMapping(organization)),
-    runCheck({ id: "round_trips", slug }, () => examineRoundTrips(hubAnswers)),
+    runCheck({ id: "round_trips", slug }, () => examineRoundTrips(hubAnswers, hasMore)),
     runCheck({ id: "mtu", slug }, async () =>
       examineMtu(organization, await pathsOf(namedHubs, organization, api), status, deps),
     ),
@@ -190,7 +190,7 @@ async function examineMapping(
       );
 }
 
-function examineRoundTrips(asked: readonly AskedHub[]): Finding {
+function examineRoundTrips(asked: readonly AskedHub[], hasMore: boolean): Finding {
   const measured = asked.flatMap((hub) => (hub.rttMs === undefined ? [] : [{ ...hub, rttMs: hub.rttMs }]));
   if (measured.length === 0) return skipped("No lighthouse or relay answers outside of the overlay");
   const texts = measured
@@ -199,7 +199,7 @@ function examineRoundTrips(asked: readonly AskedHub[]): Finding {
       const role = [...(isLighthouse ? ["lighthouse"] : []), ...(isRelay ? ["relay"] : [])].join(" and ");
       return `${role === "" ? "lighthouse or relay" : role} ${name} ${milliseconds(rttMs)}`;
     });
-  const more = asked.length === mostHubs ? "; more were not asked" : "";
+  const more = hasMore ? "; more were not asked" : "";
   return ok(`Round trips: ${texts.join(", ")}${more}`);
 }
 

@@ -1,6 +1,8 @@
 // The findings of `agent netcheck` that do not need a running overlay.
 
 import { expect, test } from "bun:test";
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { canMeet } from "../../../src/node/doctor/can-meet.ts";
@@ -15,12 +17,15 @@ const lighthouse = "10.77.0.9";
 async function check({
   isLighthouse = false,
   relays = [],
+  at = "127.0.0.1:9",
   seen,
   running,
   open = async () => "absent" as const,
 }: {
   isLighthouse?: boolean;
   relays?: readonly string[];
+  /** The underlay address of all hubs. */
+  at?: string;
   seen?: Awaited<ReturnType<Parameters<typeof netcheck>[1]["probedStatus"]>>;
   running?: string;
   open?: OpenEcho;
@@ -28,7 +33,7 @@ async function check({
   await using world = await makeNodeWorld();
   const organization = await world.register();
   const config = {
-    static_host_map: Object.fromEntries([lighthouse, ...relays].map((each) => [each, ["127.0.0.1:9"]])),
+    static_host_map: Object.fromEntries([lighthouse, ...relays].map((each) => [each, [at]])),
     relay: { relays },
     lighthouse: { am_lighthouse: isLighthouse, hosts: isLighthouse ? [] : [lighthouse] },
   };
@@ -121,4 +126,27 @@ test("one size must fit all paths: the narrowest is named, with the setting that
       evidence ?? "",
     ) ?? [];
   expect(remedy).toContain(`set tun: { mtu: ${bytes} }`);
+});
+
+test("more than eight lighthouses and relays are not all asked, and that is said; eight are", async () => {
+  const engine = createSocket("udp4");
+  engine.on("message", (packet, { port }) =>
+    engine.send(Buffer.concat([Buffer.from([0x12]), packet.subarray(1)]), port, "127.0.0.1"),
+  );
+  engine.bind(0, "127.0.0.1");
+  await once(engine, "listening");
+  const tripsOf = async (count: number) => {
+    const relays = Array.from({ length: count - 1 }, (_, at) => `10.77.1.${at}`);
+    const { round_trips } = await check({ relays, at: `127.0.0.1:${engine.address().port}` });
+    const evidence = round_trips?.[1] ?? "";
+    return [evidence.match(/ ms/g)?.length, evidence.endsWith("; more were not asked")];
+  };
+  try {
+    expect([await tripsOf(8), await tripsOf(9)]).toEqual([
+      [8, false],
+      [8, true],
+    ]);
+  } finally {
+    engine.close();
+  }
 });
