@@ -156,6 +156,7 @@ describe("the account in the console", () => {
       await overview(other);
       await page.reload();
       await button("Sign all others out").click();
+      await asked.getByText("1 session must sign in again.").waitFor();
       await asked.getByRole("button", { name: "Sign all others out", exact: true }).click();
       await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       await button("Sign all others out").waitFor({ state: "detached" });

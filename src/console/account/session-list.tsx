@@ -11,6 +11,7 @@ import { Confirm } from "../ui/dialog.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
+import { plural } from "../words/numbers.ts";
 import { browserWords } from "./user-agent.ts";
 
 export type SessionsPath = (query?: { page_size: string }) => Path<Session[]>;
@@ -75,7 +76,7 @@ export function SessionList({ title, list, email, endOne, endAll, command }: Pro
           effect={
             <p>
               {isAll ? (
-                `${ending.length} sessions`
+                plural(ending.length, "session")
               ) : (
                 <>
                   <bdi>{wordsOf(first)}</bdi> at <bdi>{first.address}</bdi>
