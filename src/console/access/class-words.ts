@@ -120,6 +120,24 @@ export function shortPairs(access: Access, kind: "gain" | "lose"): string | unde
   return access.classes_left_out > 0 ? `At least ${pairs}` : pairs;
 }
 
+/** "2 more kinds of nodes". */
+export const moreKinds = (count: number): string => `${plural(count, "more kind")} of nodes`;
+
+/**
+ * The listed classes that gain, or lose: the first of them, and the number of the others. Classes that the control plane left out
+ * do not count, because they may be of the other kind.
+ */
+export function firstOf<T extends Effect>(classes: readonly T[], kind: "gain" | "lose", most: number) {
+  const all = classes.filter((each) => each[`${kind}s`].length > 0);
+  return { rows: all.slice(0, most), more: Math.max(0, all.length - most) };
+}
+
+/** Instead of `shortPairs`. */
+export const noneText = (
+  { classes_left_out }: Pick<Access, "classes_left_out">,
+  kind: "gain" | "lose",
+): string => `No ${classes_left_out > 0 ? "listed " : ""}node ${kind}s access`;
+
 /** "2 of 5 tests fail". */
 export const failText = (failing: number, all: number): string =>
   all === 1 ? "The test fails" : `${failing} of ${all} tests ${verbFor(failing, "fail")}`;

@@ -14,7 +14,10 @@ import {
   classParts,
   classWords,
   failText,
+  firstOf,
   gainersFirst,
+  moreKinds,
+  noneText,
   pairsWords,
   shortPairs,
   spaced,
@@ -77,19 +80,18 @@ type EffectColumnProps = {
 /** The nodes that gain access, or those that lose it. `children`: rows after them. */
 function EffectColumn({ access, kind, nodes, children }: EffectColumnProps) {
   const head = shortPairs(access, kind);
-  const rows = access.classes.filter((each) => each[`${kind}s`].length > 0);
-  const more = rows.length - maxRows + access.classes_left_out;
+  const { rows, more } = firstOf(access.classes, kind, maxRows);
   return (
     <div>
       <h3 title={head && pairsWords(access)}>
         {head === undefined ? null : <Sign name={kind === "gain" ? "on" : "need"} />}
-        {head ?? `No node ${kind}s access`}
+        {head ?? noneText(access, kind)}
       </h3>
       <ul>
-        {rows.slice(0, maxRows).map((row, at) => (
+        {rows.map((row, at) => (
           <EffectRow key={at} row={row} kind={kind} nodes={nodes} />
         ))}
-        {more > 0 ? <li class="quiet">and {numberText(more)} more kinds of nodes</li> : null}
+        {more > 0 ? <li class="quiet">and {moreKinds(more)}</li> : null}
         {children}
       </ul>
     </div>
@@ -223,9 +225,7 @@ export function ChangeDetails({ plan: { access }, change, close }: DetailsProps)
                 </li>
               ))}
           </ul>
-          {access.classes_left_out === 0 ? null : (
-            <p>And {numberText(access.classes_left_out)} more kinds of nodes.</p>
-          )}
+          {access.classes_left_out === 0 ? null : <p>And {moreKinds(access.classes_left_out)}.</p>}
           {access.classes.length === access.pairs_changed ? null : <Pairs access={access} />}
         </>
       )}

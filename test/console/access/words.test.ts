@@ -5,7 +5,10 @@ import {
   accessWords,
   classWords,
   failText,
+  firstOf,
   gainersFirst,
+  moreKinds,
+  noneText,
   pairsWords,
   shortPairs,
   spaced,
@@ -106,6 +109,8 @@ test("the bar counts the pairs that gain and those that lose; a pair may do both
     shortPairs({ classes, classes_left_out: left }, kind);
   expect([short(0)("gain"), short(3)("lose")]).toEqual(["768 pairs gain", "At least 1 pair loses"]);
   expect(shortPairs({ classes: [], classes_left_out: 0 }, "gain")).toBeUndefined();
+  expect(noneText({ classes_left_out: 0 }, "lose")).toBe("No node loses access");
+  expect(noneText({ classes_left_out: 1 }, "lose")).toBe("No listed node loses access");
   expect([failText(1, 1), failText(1, 5), failText(2, 5)]).toEqual([
     "The test fails",
     "1 of 5 tests fails",
@@ -258,4 +263,15 @@ test("the last known path has its age, and of a node that is away it is old news
     state: "limited",
     words: "path relayed by r1: away now; last change",
   });
+});
+
+test("a column has the first rows of its kind, and counts only other rows of its kind", () => {
+  const gain = { gains: ["icmp"], loses: [] };
+  const both = { gains: ["icmp"], loses: ["tcp/22"] };
+  const of = (kind: "gain" | "lose") => firstOf([gain, both, gain, gain], kind, 2);
+  expect([of("gain"), of("lose")]).toEqual([
+    { rows: [gain, both], more: 2 },
+    { rows: [both], more: 0 },
+  ]);
+  expect([moreKinds(1), moreKinds(2)]).toEqual(["1 more kind of nodes", "2 more kinds of nodes"]);
 });
