@@ -10,7 +10,7 @@ export function setUnsaved(page: string, isUnsaved: boolean): void {
   unsaved.value = isUnsaved ? [...others, page] : others;
 }
 
-export const hold = (event: Event) => event.preventDefault();
+const hold = (event: Event) => event.preventDefault();
 // Only while it is needed: some browsers keep no page with this listener for the way back.
 effect(() => {
   if (unsaved.value.length > 0) addEventListener("beforeunload", hold);
