@@ -41,7 +41,7 @@ export function probeTargets(probable: Probable): string[] {
   const all = [
     ...facts.lighthouses,
     ...watchedForTcp(facts),
-    ...new Set(facts.routes.flatMap(({ routers }) => routers).slice(0, maxRouters)),
+    ...[...new Set(facts.routes.flatMap(({ routers }) => routers))].slice(0, maxRouters),
     ...(choosesRelays ? relaysToMeasure(facts) : []),
     ...[...unasked].slice(0, maxUnasked),
     ...lost.slice(0, maxLost).map(([address]) => address),

@@ -70,6 +70,17 @@ test("this node and addresses outside the overlay are never probed", () => {
   expect(choose([tunnel("192.0.2.1")], { named: ["10.77.0.1", "198.51.100.1"] })).toEqual(["10.77.0.9"]);
 });
 
+test("at most 16 routers are probed, each counted once", () => {
+  const routes = (last: number) =>
+    Array.from({ length: 40 }, (_, at) => {
+      const routers = [`10.77.3.${Math.min(at < 20 ? 1 : at, last)}`];
+      return { network: `192.168.${at}.0/24`, routers };
+    });
+  const probed = (last: number) => choose([], { facts: { ...facts, routes: routes(last) } });
+  expect(probed(2)).toEqual(["10.77.0.9", "10.77.3.1", "10.77.3.2"]);
+  expect(probed(40)).toHaveLength(17);
+});
+
 test("at most 32 peers are probed unasked", () => {
   const many = Array.from({ length: 50 }, (_, at) => tunnel(`10.77.1.${at + 1}`));
   expect(choose(many)).toHaveLength(33);
