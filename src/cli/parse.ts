@@ -135,7 +135,8 @@ function booleanValue(label: string, attached: string | undefined, negated: bool
   return String(value !== negated);
 }
 
-function readBoolean(text: string): boolean | undefined {
+/** The value of a boolean flag or of its variable. Undefined: it is neither true nor false. */
+export function readBoolean(text: string): boolean | undefined {
   if (/^(true|1|yes)$/i.test(text)) return true;
   return /^(false|0|no)$/i.test(text) ? false : undefined;
 }

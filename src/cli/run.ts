@@ -11,7 +11,7 @@ import { allCommands, commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
 import { placesOf } from "./hints.ts";
 import { makeOutput } from "./output.ts";
-import { findCommand, parseFlags, type FoundCommand } from "./parse.ts";
+import { findCommand, parseFlags, readBoolean, type FoundCommand } from "./parse.ts";
 import { withMeaning } from "./unknown-words.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
 import { Values, variableOf } from "./values.ts";
@@ -139,7 +139,7 @@ function withPlaces(error: unknown, place: (sentence: string) => string): unknow
 function isSet(flag: string, argv: readonly string[], env: Record<string, string | undefined>): boolean {
   const given = argv.find((token) => token === `--${flag}` || token.startsWith(`--${flag}=`));
   const [, value = "true"] = given === undefined ? ["", env[variableOf(flag)] ?? "false"] : given.split("=");
-  return value === "true" || value === "1";
+  return readBoolean(value) === true;
 }
 
 /** Prints an error. An error that is no AppError is a defect of ours: --verbose shows where it happened. */

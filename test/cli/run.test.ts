@@ -53,6 +53,21 @@ describe("the command line", () => {
     });
   });
 
+  test("prints an error as an object for every spelling of --json that it takes", async () => {
+    const lines: [string[], Record<string, string>?][] = [
+      [["version", "--no-chek", "--json=yes"]],
+      [["version", "--no-chek", "--json=TRUE"]],
+      [["version", "--no-chek"], { AGENT_JSON: "Yes" }],
+    ];
+    for (const [argv, env] of lines)
+      expect(await agent(argv, env)).toMatchObject({
+        status: 2,
+        stdout: expect.stringMatching(/^\{/),
+        stderr: "",
+      });
+    expect((await agent(["version", "--no-chek", "--json=no"], { AGENT_JSON: "yes" })).stdout).toBe("");
+  });
+
   test("prints help on stdout with exit status 0, even if the line is wrong otherwise", async () => {
     for (const argv of [
       ["--help"],
