@@ -165,6 +165,28 @@ test("the engine listens on every address, or on one of this machine's interface
   expect(sent({ listen: { so_mark: 51820 } }).keys).toEqual(["listen.so_mark"]);
 });
 
+test("an address that the machine has no longer stays, with the permission that it would need", () => {
+  const { directory } = here.organization;
+  for (const [host, port, entry] of [
+    ["192.168.1.21", 4300, "192.168.1.21:4300"],
+    ["fd00::21", 0, "[fd00::21]:4242"],
+  ] as const) {
+    const listen = { host, port };
+    writeFileSync(join(directory, "config.yml"), stringifyYaml({ listen }));
+    expect(sent({ listen })).toMatchObject({
+      kept: { listen },
+      keys: [],
+      inForce: [{ key: `listen.host ${host}`, flag: "allow-listeners", entry }],
+    });
+    const place = { configRoot: here.world.root, slug: "acme" };
+    writePermissions(
+      directory,
+      parsePermissions((flag) => (flag === "allow-listeners" ? entry : undefined), place),
+    );
+    expect(sent({ listen })).toMatchObject({ kept: { listen }, keys: [], inForce: [] });
+  }
+});
+
 test("port and interface that this organization already uses stay, even if another one has the same", () => {
   writeFileSync(join(here.organization.directory, "config.yml"), "tun: {dev: mine}\nlisten: {port: 4244}\n");
   placeOther("tun: {dev: theirs}\nlisten: {port: 4244}\n");

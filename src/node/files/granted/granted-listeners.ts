@@ -11,6 +11,7 @@ import {
   withoutPort,
   type Address,
 } from "../../../base/ip.ts";
+import { defaultOverlayPort } from "../../../api/values.ts";
 import { isMap, valueAt, type YamlValue } from "../../../base/yaml.ts";
 import type { LeftOut } from "../../../engine/left-out.ts";
 import { dropSection, leaveOut, setKeys, type Asked } from "./grant-asked.ts";
@@ -33,8 +34,13 @@ export function decideListenHost(asked: Asked): void {
   const devices = new Set(ownNetworks(machine).attached.map(({ device }) => device));
   const isThere = machine.addresses.some((own) => devices.has(own.device) && isAddress(own.address, address));
   const isAllowed = permissions.listeners.some((entry) => withoutPort(entry) === address);
-  const staysFromBefore = host === inForce.listen?.host && !isSpecialHost(host);
-  if (isThere || isAllowed || staysFromBefore) return;
+  if (isThere || isAllowed) return;
+  if (host === inForce.listen?.host && !isSpecialHost(host)) {
+    // Any port of the address is enough.
+    const entry = entryOf(address, inForce.listen.port || defaultOverlayPort);
+    result.kept.push({ key: `listen.host ${host}`, flag: "allow-listeners", entry });
+    return;
+  }
   leaveOut(asked, "listen.host", "it is not an address of this machine's interfaces");
   setKeys(asked, "listen", { host: undefined });
 }
