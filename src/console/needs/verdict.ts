@@ -3,6 +3,7 @@
 import type { Attention } from "../../api/paths/attention.ts";
 import type { GroupPaths } from "../../api/paths/paths.ts";
 import type { SignName } from "../ui/drawings.ts";
+import { capitalized } from "../words/capitalized.ts";
 import { plural } from "../words/numbers.ts";
 import { isRed } from "./need-kinds.ts";
 import { lighthousesLeft } from "./need-rows.ts";
@@ -43,7 +44,7 @@ export function verdictOf(attention: Attention, totals: Broken | undefined, coun
   // Two facts can be read at a glance; the rows below have all.
   const [first, second] = [...redFacts, ...amberFacts];
   if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
-  const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
+  const words = `${capitalized(first)}${second === undefined ? "" : `, ${second}`}`;
   if (lighthouse === undefined) return { sign: redFacts.length > 0 ? "need" : "warn", words };
   const left = lighthousesLeft(attention);
   const found =

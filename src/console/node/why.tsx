@@ -16,6 +16,7 @@ import { behindWords, isImportDue, isOverdue, updateEngine, vulnerabilitiesOf } 
 import { useCut } from "../needs/use-needs.ts";
 import { useList, useResource } from "../contact/resource.ts";
 import { ago } from "../words/ago.ts";
+import { capitalized } from "../words/capitalized.ts";
 import { exact, now, timeFormat, utc } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
 import { Why } from "../ui/page.tsx";
@@ -49,7 +50,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
       <Problem
         node={node}
         // As the beginning of a title. Most of the words begin with "its" or "it".
-        title={findingWords[kind].replace(/^its? /, (word) => `I${word.slice(1)}`)}
+        title={capitalized(findingWords[kind])}
         text="So it reported at its last check-in. On the machine, this says what to do:"
         lines={["sudo agent doctor"]}
       />
