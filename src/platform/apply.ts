@@ -79,6 +79,6 @@ async function run(argv: readonly string[], mayFail: boolean, system: Pick<Syste
   const text = argv.map(quoteWord).join(" ");
   const reason = timedOut
     ? "it did not end within 90 s"
-    : (stderr.trim() || stdout.trim()).split("\n").at(-1);
-  throw new AppError("failed", `\`${text}\` failed: ${reason ?? `exit ${status}`}`);
+    : (stderr.trim() || stdout.trim()).split("\n").at(-1) || `exit ${status}`;
+  throw new AppError("failed", `\`${text}\` failed: ${reason}`);
 }

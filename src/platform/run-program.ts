@@ -63,9 +63,13 @@ export async function runProgram(
       stdout: "pipe",
       stderr: "pipe",
       ...given({ cwd: options.cwd }),
-      timeout: options.timeoutMs ?? 30_000,
-      killSignal: "SIGKILL",
     });
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      child.kill("SIGKILL");
+    }, options.timeoutMs ?? 30_000);
+    void child.exited.finally(() => clearTimeout(timer));
     const outputs = [child.stdout, child.stderr].map((each) => readOutput(each, child.exited, sleep));
     const [[stdout = "", stderr = ""], status] = await Promise.all([
       Promise.all(outputs),
@@ -74,8 +78,8 @@ export async function runProgram(
       child.kill("SIGKILL");
       throw error;
     });
-    // Only the limit of time sends SIGKILL here; the system may send it too, if memory is short.
-    return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
+    // The system may send SIGKILL, too, if memory is short. That is no end of the time.
+    return { status, stdout, stderr, timedOut: isLate && child.signalCode === "SIGKILL" };
   } catch (error) {
     const reasons: Record<string, string> = { ENOENT: "not found", EACCES: "not executable" };
     const why = reasons[systemErrorCode(error) ?? ""] ?? messageOf(error);

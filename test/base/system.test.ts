@@ -58,6 +58,11 @@ test("kills a program after its time limit", async () => {
   expect((await realSystem().run(["/bin/sleep", "60"], { timeoutMs: 100 })).timedOut).toBe(true);
 });
 
+test("does not call it a time limit when something else kills a program", async () => {
+  const killed = await realSystem().run(["/bin/sh", "-c", "kill -KILL $$"]);
+  expect(killed).toMatchObject({ status: 137, timedOut: false });
+});
+
 test("kills a program that prints more than the maximum", async () => {
   using directory = temporaryDirectory();
   const pidFile = join(directory.path, "pid");

@@ -281,6 +281,8 @@ describe("plans", () => {
     const failing = [{ change: "run" as const, argv: ["/bin/sh", "-c", "echo why >&2; exit 3"] }];
     const said = await applyChanges([...failing, ...changes], realSystem()).catch(String);
     expect(said).toContain("failed: why");
+    const silent = [{ change: "run" as const, argv: ["/bin/sh", "-c", "kill -KILL $$"] }];
+    expect(await applyChanges(silent, realSystem()).catch(String)).toContain("failed: exit 137");
     await applyChanges(
       [
         { change: "remove", path },
