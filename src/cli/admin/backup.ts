@@ -88,7 +88,7 @@ export const restore: Implementation = {
 function restoredLines(restored: Restored): string[] {
   // What is absent in the report has not happened.
   const { organizations, nodes, as_of, set_aside, staff } = restored;
-  const { revoked_nodes = 0, lost_nodes = [], authorities_lost = [] } = restored;
+  const { revoked_nodes = 0, register_again = [], authorities_lost = [] } = restored;
   const { deleted_rules = 0, lost_rules = 0, overrides_back = [], staff_missing = false } = restored;
   const { seals_kept = [] } = restored;
   const lineIf = (condition: boolean, line: string) => (condition ? [line] : []);
@@ -106,8 +106,8 @@ function restoredLines(restored: Restored): string[] {
     ...lineIf(set_aside !== undefined, `The old database is now ${set_aside}`),
     ...lineIf(revoked_nodes > 0, `${revoked_nodes} nodes revoked since the backup stay revoked`),
     ...lineIf(
-      lost_nodes.length > 0,
-      `Registered since the backup, so register them again with a token of \`${brand.executable} admin token create ORG --node NAME\`: ${lost_nodes.join(", ")}`,
+      register_again.length > 0,
+      `Registered since the backup, so register them again with a token of \`${brand.executable} admin token create ORG --node NAME\`: ${register_again.join(", ")}`,
     ),
     ...lineIf(deleted_rules > 0, `${deleted_rules} firewall rules deleted since the backup stay deleted`),
     ...lineIf(

@@ -5,6 +5,8 @@ export type Carried = {
   revoked_nodes: number;
   /** Names of nodes that registered after the backup, or again: they have to register once more. */
   lost_nodes: string[];
+  /** The same nodes with their organizations (`acme/laptop`). */
+  register_again: string[];
   /** Organizations whose CA was replaced after the backup: they trust the retired CA again. */
   authorities_lost: string[];
   /** Rules of the backup that were deleted after it, and stay deleted. */

@@ -55,7 +55,7 @@ async function carryNode(
 ): Promise<void> {
   const { replaced, restored } = node;
   const { id } = replaced;
-  await carryState(tx, node, now, carried);
+  await carryState(tx, org, node, now, carried);
   await carryCertificates(old, tx, org, id, now);
   if (replaced.state === "active" && restored?.state === "active")
     await carryRights(tx, replaced, restored, now);
@@ -68,6 +68,7 @@ async function carryNode(
 /** Revokes the node if it was revoked. Reports it as lost if its machine has to register again. */
 async function carryState(
   tx: Transaction,
+  org: Org,
   { replaced, restored }: Node,
   now: number,
   carried: Carried,
@@ -77,15 +78,20 @@ async function carryState(
     // Not an owner that the backup lacks: such a user has no row any more.
     await nodes.upsert(tx, { ...replaced, ownerId: restored?.ownerId ?? null }, replaceNode);
   } else if (restored?.state !== "active") {
-    carried.lost_nodes.push(replaced.name);
+    addLost(carried, org, replaced);
     if (restored === undefined) await insertTombstone(tx, replaced, now);
     // If the node was revoked before the backup and restored after it, it accepts no older order. The server signs a new one
     // when the node asks.
     else await nodes.update(tx, { id: replaced.id }, { orderJws: null });
   } else if (replaced.tokenHash !== null && hasLostRegistration(replaced, restored)) {
-    carried.lost_nodes.push(replaced.name);
+    addLost(carried, org, replaced);
     await retireToken(tx, replaced, now);
   }
+}
+
+function addLost({ lost_nodes, register_again }: Carried, { slug }: Org, { name }: NodeRow): void {
+  lost_nodes.push(name);
+  register_again.push(`${slug}/${name}`);
 }
 
 /** Whether the machine of a node that was imported registered after the backup, which lacks its key and its token. */

@@ -20,6 +20,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
   const carried: Carried = {
     revoked_nodes: 0,
     lost_nodes: [],
+    register_again: [],
     authorities_lost: [],
     deleted_rules: 0,
     lost_rules: 0,
