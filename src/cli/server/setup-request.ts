@@ -56,7 +56,12 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
   return {
     dataDirectory,
     ...service,
-    settings: writeSettings(fileText, present, { ...service.changed, "data-dir": dataDirectory }),
+    settings: writeSettings(
+      fileText,
+      present,
+      { ...service.changed, "data-dir": dataDirectory },
+      controlSettingsPath,
+    ),
     administrator: data.hasUsers ? undefined : await readAdministrator(typed, context),
     newcomer: data.newcomer,
     email,

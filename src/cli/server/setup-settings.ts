@@ -138,19 +138,37 @@ const header = `# Settings of the control plane: the flags of \`${brand.executab
 
 /**
  * The settings file after the changes. Replaces single lines, so that comments and other keys of the administrator stay.
- * `fileText`: as it is; `present`: its values; undefined in `changed` removes a key.
+ * `fileText`: as it is; `present`: its values; undefined in `changed` removes a key. `path` is for errors only. Throws
+ * bad_configuration if that does not give the wanted values, for example because a list is on several lines.
  */
 export function writeSettings(
   fileText: string | undefined,
   present: PresentSettings,
   changed: Record<string, string | readonly string[] | undefined>,
+  path: string,
 ): string {
+  const edits: string[] = [];
   let text = fileText ?? header;
   for (const [key, value] of Object.entries(changed)) {
     if (Bun.deepEquals(present[key], value)) continue;
     const line = new RegExp(`^[ \\t]*${key}[ \\t]*=.*\\n?`, "m");
-    const next = value === undefined ? "" : `${key} = ${JSON.stringify(value)}\n`;
+    const setting = value === undefined ? "" : `${key} = ${JSON.stringify(value)}`;
+    const next = setting && `${setting}\n`;
     text = line.test(text) ? text.replace(line, () => next) : `${text.replace(/(?<!\n)$/, "\n")}${next}`;
+    edits.push(value === undefined ? `remove ${key}` : `write ${setting}`);
   }
-  return text;
+  if (hasValues(text, { ...present, ...changed })) return text;
+  throw new AppError(
+    "bad_configuration",
+    `Cannot change ${path}: not each setting is one line like: tls = "auto"`,
+    { hint: `Edit it yourself: ${edits.join(", ")}. Then run this command again.` },
+  );
+}
+
+function hasValues(text: string, wanted: Record<string, unknown>): boolean {
+  try {
+    return Bun.deepEquals(Bun.TOML.parse(text), wanted);
+  } catch {
+    return false;
+  }
 }

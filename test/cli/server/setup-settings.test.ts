@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { relative } from "node:path";
-import { messageOf } from "../../../src/base/errors.ts";
+import { messageOf, messageWithHint } from "../../../src/base/errors.ts";
 import { command } from "../../../src/cli/server/serve.ts";
 import { parseSettings, readSettings } from "../../../src/cli/settings-file.ts";
 import { readServiceSettings, writeSettings } from "../../../src/cli/server/setup-settings.ts";
@@ -20,7 +20,7 @@ async function after(flags: Record<string, string | undefined>, present?: string
   });
   const known = present === undefined ? {} : parseSettings(present, path);
   const { changed } = await readServiceSettings(known, values, undefined);
-  const text = writeSettings(present, known, changed);
+  const text = writeSettings(present, known, changed, path);
   // What it writes, serve reads.
   const { config: _, ...serve } = flagsOf(withSecretFiles(command.args ?? {}));
   expect(() => readSettings(text, path, serve)).not.toThrow();
@@ -74,6 +74,18 @@ test("without a flag nothing changes; with one, only its line", async () => {
   expect(await after({}, first)).toBe(first);
   expect(await after({ port: "8444" }, first)).toBe(first.replaceAll("8443", "8444"));
   expect(await after({ tls: "acme" }, first)).toBe(first.replace('tls = "auto"', 'tls = "acme"'));
+});
+
+test("a list on several lines is not cut: the refusal names the edits, and they let the command pass", async () => {
+  const list = 'trusted-proxy = [\n  "127.0.0.1/32",\n]\n';
+  const off = (await after({ ...name, tls: "off" })).replace(/trusted-proxy.*\n/, () => list);
+  expect(await after({ tls: "off" }, off)).toBe(off);
+  const refused = await after({ tls: "acme" }, off).catch(messageWithHint);
+  expect(refused).toContain(`Cannot change ${path}: not each setting is one line`);
+  expect(refused).toMatch(/write listen = .*, write tls = "acme", remove trusted-proxy\. Then run/);
+  expect(parseSettings(await after({ tls: "acme" }, off.replace(list, "")), path)).toMatchObject({
+    tls: "acme",
+  });
 });
 
 test("an address of IPv6 gets brackets, and port 443 is not written", async () => {
