@@ -228,6 +228,7 @@ wineTest(
     expect(paths).toEqual([
       "C:\\Program Files\\overlay-agent\\dist\\windows\\wintun\\bin\\amd64\\wintun.dll",
       "C:\\ProgramData\\overlay-agent\\task.xml",
+      "C:\\ProgramData\\overlay-agent\\task.xml",
     ]);
   },
   240_000,

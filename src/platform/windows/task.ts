@@ -57,7 +57,7 @@ export function taskXml(places: TaskPlaces, env: Env): string {
 `;
 }
 
-/** The copy of the task's XML, which shows whether the installed task is up to date. */
+/** The copy of the task's XML, which shows whether the installed task is up to date: equal only after `/create`. */
 type TaskFile = { file: string; present: string | undefined };
 
 function taskFile(places: DaemonPlaces, system: Machine): TaskFile {
@@ -93,12 +93,15 @@ export function taskInstallation(places: DaemonPlaces, system: Machine): Change[
   const { env } = system;
   const { file, present } = taskFile(places, system);
   const content = taskXml(placesOn("win32", places, system), env);
-  const changes: Change[] = [{ change: "file", path: file, content, mode: 0o644 }];
-  if (present !== content) changes.push(schtasks(env, "/create", "/tn", brand.id, "/xml", file, "/f"));
-  // A running task would keep its former arguments.
-  if (present !== undefined && present !== content)
-    changes.push({ ...schtasks(env, "/end", "/tn", brand.id), mayFail: true });
-  return [...changes, schtasks(env, "/run", "/tn", brand.id)];
+  const write = (text: string): Change => ({ change: "file", path: file, content: text, mode: 0o644 });
+  const changes: Change[] = [];
+  if (present !== content) {
+    // The line feed marks the copy until the task is created: a later run tries again after a failure.
+    changes.push(write(`${content}\n`), schtasks(env, "/create", "/tn", brand.id, "/xml", file, "/f"));
+    // A running task would keep its former arguments.
+    if (present !== undefined) changes.push({ ...schtasks(env, "/end", "/tn", brand.id), mayFail: true });
+  }
+  return [...changes, write(content), schtasks(env, "/run", "/tn", brand.id)];
 }
 
 /** The new daemon takes over the engines of the killed one. */
