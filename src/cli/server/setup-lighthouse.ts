@@ -3,6 +3,7 @@
 import { join as joinPath } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
 import type { Step } from "../../base/plan/plan.ts";
+import type { System } from "../../base/system.ts";
 import { parseJoinKey, type JoinKey } from "../../protocol/join-key.ts";
 import { sayProgress, type Context } from "../command.ts";
 import type { Joined } from "../join/examine-joined.ts";
@@ -119,8 +120,8 @@ const certificateWithinMs = 120_000;
  */
 export async function reachableBase(
   key: Pick<JoinKey, "apiBase" | "caFingerprint">,
-  { tls, listen }: SetupRequest,
-  { system }: Context,
+  { tls, listen }: Pick<SetupRequest, "tls" | "listen">,
+  { system }: { system: Pick<System, "fetch" | "sleep" | "monotonic"> },
 ): Promise<string> {
   const { makeClient } = await import("../../node/contact/requests/client.ts");
   const { readApiCaByFingerprint } = await import("../../node/enroll/register-input.ts");
@@ -133,7 +134,9 @@ export async function reachableBase(
   };
   // A new certificate takes a while; until then the server shows one of its own CA.
   const patienceMs = tls === "acme" ? certificateWithinMs : 0;
-  for (let waited = 0; waited < patienceMs; waited += 1000) {
+  // On the clock, because an attempt at a port that drops packets takes long, too.
+  const until = system.monotonic() + patienceMs;
+  while (system.monotonic() < until) {
     if (await answers(key.apiBase).catch(() => undefined)) break;
     await system.sleep(1000);
   }
