@@ -25,22 +25,21 @@ export const countOf = ({ broken, relayed, direct, relays_away }: SeparateCounts
   broken + relayed + direct + relays_away;
 
 /** How a bar is drawn: red for broken (`x`), amber for relayed (`r`), grey for direct (`d`), faint if all relays are away (`old`). */
-type BarKind = "x" | "r" | "d" | "old";
+const kinds = ["x", "r", "d", "old"] as const;
+type BarKind = (typeof kinds)[number];
 
-/** The bars: beyond six paths, each kind has its share. None if many paths are all direct: the number alone says it. */
+/** The bars: beyond six paths, each kind has its share, and at least one. None if many paths are all direct: the number alone says it. */
 export function barsOf(counted: SeparateCounts): BarKind[] {
   const { broken, relayed, direct, relays_away } = counted;
   const count = countOf(counted);
   const length = Math.min(count, maxBars);
   if (count > maxBars && direct === count) return [];
-  const scaled = (part: number) =>
-    count <= maxBars || part === 0 ? part : Math.max(1, Math.floor((part * maxBars) / count));
-  const red = scaled(broken);
-  const redOrAmber = red + scaled(relayed);
-  const firstOld = length - scaled(relays_away);
-  return Array.from({ length }, (_, at) => {
-    if (at < red) return "x";
-    if (at < redOrAmber) return "r";
-    return at < firstOld ? "d" : "old";
-  });
+  const parts = [broken, relayed, direct, relays_away];
+  const bars = parts.map((part) => part && Math.max(1, Math.floor((part * length) / count)));
+  // The largest kind gets the bars that rounding left, or gives those that it added.
+  const largest = parts.indexOf(Math.max(...parts));
+  const rest = length - bars.reduce((sum, each) => sum + each);
+  return kinds.flatMap((kind, at) =>
+    Array<BarKind>((bars[at] ?? 0) + (at === largest ? rest : 0)).fill(kind),
+  );
 }

@@ -10,6 +10,8 @@ test("each path is a bar; beyond six, each kind has its share", () => {
   expect(bars(1, 1, 2, 0)).toBe("x r d d");
   expect(bars(10, 30, 20, 0)).toBe("x r r r d d");
   expect(bars(1, 99, 0, 0)).toBe("x r r r r r");
+  expect(bars(1, 100, 1, 0)).toBe("x r r r r d");
+  expect(bars(100, 1, 1, 1)).toBe("x x x r d old");
 });
 
 test("many paths that are all direct have no bars, because the number says it", () => {
