@@ -11,6 +11,7 @@ import {
   makeAcmeStore,
   readCertificate,
   readStatus,
+  setStatus,
 } from "../../../src/server/store/acme-state.ts";
 import type { Database } from "../../../src/server/store/database.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
@@ -370,6 +371,23 @@ describeAcme("certificates by ACME", () => {
       "127.0.0.1",
     );
   }, 120_000);
+});
+
+test("a restart within a minute of the last failure tries again after that minute, then with backoff", async () => {
+  await using plane = await makePlane(freePort());
+  const failedAt = Date.now() - minute / 2;
+  await plane.db.write((tx) => setStatus(tx, { failures: 8, failedAt }));
+  const options = { directoryUrl: "https://ca.example/dir", name };
+  const turn = plane.turn(options, { fetch: () => Promise.reject(new Error("no answer")) });
+  const failures = async () => {
+    await turn(go());
+    return (await plane.status()).failures;
+  };
+  expect(await failures()).toBe(8);
+  plane.clock.ms += 1.1 * minute;
+  expect(await failures()).toBe(9);
+  plane.clock.ms += 1.1 * minute;
+  expect(await failures()).toBe(9);
 });
 
 test("a certificate is renewed in its last third, or when suggested, but never in its last tenth", () => {

@@ -59,21 +59,23 @@ export function makeAcmeRenewal(
   deps: RenewalDeps,
 ): (signal: AbortSignal) => Promise<void> {
   const { db, secretKey, system } = deps;
-  let isFirst = true;
+  let hasAttempted = false;
   return async (signal) => {
     const status = await readStatus(db);
     const certificate = await readCertificate(db, secretKey);
-    const isRestarted = isFirst;
-    isFirst = false;
-    if (mustWait(status, system.now(), isRestarted)) return;
+    if (mustWait(status, system.now(), !hasAttempted)) return;
     const statusNow =
       certificate === undefined ? status : await askWhen(options, certificate, status, deps, signal);
     if (certificate !== undefined && system.now() < renewAt(options, certificate, statusNow)) return;
+    hasAttempted = true;
     await attempt(options, certificate, deps, signal);
   };
 }
 
-/** An operator who has mended something restarts the server, and does not want to wait for the next retry. */
+/**
+ * An operator who has mended something restarts the server, and does not want to wait for the next retry. `isRestarted`: no attempt
+ * since the start of the server.
+ */
 function mustWait({ failures, failedAt, waitUntil = 0 }: Status, now: number, isRestarted: boolean): boolean {
   // A clock that was set back must not stop retries for as long.
   if (failedAt === undefined || failedAt > now) return false;
