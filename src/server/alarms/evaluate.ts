@@ -62,9 +62,16 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
           reason: messageOf(error),
         }),
       );
+      // After a failure before the pairs were read, their time goes on.
+      const pairs = brokenAfter.get(org.id) ?? brokenBefore.get(org.id);
+      if (pairs !== undefined) brokenAfter.set(org.id, pairs);
     }
     brokenBefore.clear();
-    for (const [pair, since] of brokenAfter) if (brokenBefore.size < maxBroken) brokenBefore.set(pair, since);
+    let sum = 0;
+    for (const [orgId, pairs] of brokenAfter) {
+      sum += pairs.size;
+      if (sum <= maxBroken) brokenBefore.set(orgId, pairs);
+    }
   };
 }
 

@@ -37,14 +37,14 @@ export type BrokenPair = { a: number; aName: string; b: number; bName: string; s
 export type Broken = { pairs: BrokenPair[]; isWhole: boolean };
 
 /**
- * Since when pairs are broken with both ends online, ms, by `A/B` (ids). A report is not enough: it may be from before one end came
- * back. Only in memory: after a restart, the time begins again.
+ * Since when pairs are broken with both ends online, ms: by id of the organization, then by `A/B` (ids of nodes). A report is not
+ * enough: it may be from before one end came back. Only in memory: after a restart, the time begins again.
  */
-export type BrokenSince = Map<string, number>;
+export type BrokenSince = Map<number, ReadonlyMap<string, number>>;
 
 /**
  * The pairs that are broken now: both ends are online, the peer does not report that it reaches the node, and the path does not go
- * over silent relays alone. `silent`: names and addresses of silent nodes. Fills `brokenAfter`.
+ * over silent relays alone. `silent`: names and addresses of silent nodes. Fills `brokenAfter`, even if no pair is broken.
  */
 export async function readBroken(
   db: Reader,
@@ -62,13 +62,14 @@ export async function readBroken(
   const answering = await readAnswering(db, pairs);
   const broken = pairs.flatMap(({ from, to }) => {
     if ([from.ip, from.ip6].some((address) => answering.has(`${to.id} ${address}`))) return [];
-    const key = `${from.id}/${to.id}`;
-    const since = Math.min(brokenBefore.get(key) ?? now, now);
-    brokenAfter.set(key, since);
+    const since = Math.min(brokenBefore.get(orgId)?.get(keyOf(from.id, to.id)) ?? now, now);
     return [{ a: from.id, aName: from.name, b: to.id, bName: to.name, since }];
   });
+  brokenAfter.set(orgId, new Map(broken.map(({ a, b, since }) => [keyOf(a, b), since])));
   return { pairs: broken, isWhole: found.length < maxPairs };
 }
+
+const keyOf = (a: number, b: number) => `${a}/${b}`;
 
 /** The nodes at both ends of these paths, without paths whose peer is not online. */
 async function readEnds(

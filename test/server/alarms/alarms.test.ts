@@ -171,6 +171,26 @@ describe("alarms", () => {
     ]);
   });
 
+  test("a turn that fails before the paths are read does not let the time of a broken path begin again", async () => {
+    let isFailing = false;
+    const failing: typeof server.db = Object.assign(Object.create(server.db), {
+      all: (...query: Parameters<typeof server.db.all>) =>
+        isFailing && query[0].includes("x.probe = 'broken'")
+          ? Promise.reject(new Error("the database is away"))
+          : server.db.all(...query),
+    });
+    evaluate = makeAlarms({ ...server.app.services, db: failing });
+    for (const node of [lh, gw, web]) await report(node, db.ip, "broken");
+    const all = [lh, gw, web, db];
+    expect(await toldDuring(() => live(4 * minute, all))).toEqual([]);
+    isFailing = true;
+    expect(await toldDuring(() => live(minute / 2, all))).toEqual([]);
+    isFailing = false;
+    expect(await toldDuring(() => live(1.5 * minute, all))).toEqual([
+      "db and gw, lh, web do not reach each other",
+    ]);
+  });
+
   test("a node that is revoked leaves its alarm, whose end tells of the others alone", async () => {
     const [told = ""] = await toldDuring(() => live(16 * minute, [lh, gw]));
     expect(told).toMatch(/^2 nodes are away: (web, db|db, web)$/);
