@@ -1,6 +1,6 @@
 // Writes a tree of files completely or not at all. Knows nothing about their content.
 
-import { mkdirSync, renameSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fromSystemError } from "../../base/errors.ts";
 import { requireFreePlace, syncDirectory, writeNewFile } from "../../base/files.ts";
@@ -22,6 +22,9 @@ export function writeTree(directory: string, files: readonly PlainFile[]): void 
       mkdirSync(dirname(join(temporary, path)), { recursive: true, mode: 0o700 });
       writeNewFile(join(temporary, path), content, mode);
     }
+    // Before the rename, so that a power cut cannot leave a tree without some of its files.
+    const entries = readdirSync(temporary, { recursive: true, withFileTypes: true });
+    for (const each of new Set(entries.map(({ parentPath }) => parentPath))) syncDirectory(each);
     // Also replaces an empty directory.
     renameSync(temporary, target);
     syncDirectory(dirname(target));

@@ -1,11 +1,12 @@
 // An exported organization: which files it has and lacks, and that an empty control plane can import it.
 // On SQLite alone: other files run the same statements on PostgreSQL.
 
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { createPrivateKey } from "node:crypto";
 import * as v from "valibot";
+import * as baseFiles from "../../../src/base/files.ts";
 import { readCaKey } from "../../../src/pki/ca-key.ts";
 import { rawPublicKey } from "../../../src/pki/keys.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
@@ -88,6 +89,25 @@ test("its plan writes and records nothing and shows no key; a directory with fil
   expect(() => planTree(out(), files)).toThrow("is not empty");
   expect(() => writeTree(out(), files)).toThrow("is not empty");
   expect(readdirSync(directory.path)).toEqual(["out"]);
+});
+
+test("all directories of the tree are synced before it gets its name", () => {
+  const synced: [path: string, isNamed: boolean][] = [];
+  using sync = spyOn(baseFiles, "syncDirectory").mockImplementation((path) => {
+    synced.push([relative(directory.path, path).replace(/\.\d+\.tmp/, " unnamed"), existsSync(out())]);
+  });
+  const content = "";
+  writeTree(out(), [
+    { path: "ca.crt", content, mode: 0o644 },
+    { path: "nodes/one/ca.crt", content, mode: 0o644 },
+  ]);
+  expect(sync).toHaveBeenCalledTimes(4);
+  expect(Object.fromEntries(synced)).toEqual({
+    "out unnamed": false,
+    [join("out unnamed", "nodes")]: false,
+    [join("out unnamed", "nodes", "one")]: false,
+    "": true,
+  });
 });
 
 test("during a rotation it has all trusted CAs and the key of the signing CA", async () => {
