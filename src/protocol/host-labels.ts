@@ -6,11 +6,12 @@ export const maxLabel = 63;
 
 /**
  * The DNS labels of a node, the preferred one first. A host label begins with a letter (RFC 1035), a node name may begin
- * with a digit: the node `10` is `n-10`, and also `10`, because that stands in its X.509 certificate.
+ * with a digit: the node `10` is `n-10`, and also `10`, because that stands in its X.509 certificate. A name that is too long for
+ * the prefix has no second label: a shortened one could be that of another node.
  */
 export function hostLabels(nodeName: string): readonly string[] {
-  if (/^[a-z]/.test(nodeName)) return [nodeName];
-  return [`n-${nodeName}`.slice(0, maxLabel).replace(/-+$/, ""), nodeName];
+  const prefixed = `n-${nodeName}`;
+  return /^[a-z]/.test(nodeName) || prefixed.length > maxLabel ? [nodeName] : [prefixed, nodeName];
 }
 
 /** The names that a node with this label may have. */
