@@ -54,7 +54,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "paths/healings.ts": { recorded: "max" },
   "paths/relayed.ts": { known: "max" },
   "paths/reports.ts": { lastAt: "max" },
-  "users/sessions/callers.ts": { families: "max", knownUsers: "row", tokens: "max" },
+  "users/sessions/callers.ts": { families: "max", knownUsers: "max", tokens: "max" },
   "users/token-scopes.ts": { noted: "max" },
   "users/sign-in/password-queue.ts": { lastTurns: "max" },
   "policy-files/import-names.ts": { sections: "program" },

@@ -72,6 +72,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       if (user === undefined) return undefined;
       const { email, isActive, sessionsFrom } = user;
       known = { caller: { kind: "person", userId, email, isStaff: isStaff(user) }, isActive, sessionsFrom };
+      if (knownUsers.size >= maxCached) knownUsers.clear();
       if (generationBefore === generation) knownUsers.set(userId, known);
     }
     return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
