@@ -136,31 +136,27 @@ type Pair = Drill["losses"][number];
 export function mergeLosses(
   reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeName" | "losses">[],
 ): Pair[] {
+  const reported = reports.flatMap(({ nodeId, nodeName, losses }) =>
+    losses.map(({ peer, name, fromMs, untilMs }): Pair => {
+      const span = { from_s: fromMs / 1000, until_s: untilMs === null ? null : untilMs / 1000 };
+      return { node: nodeId, node_name: nodeName, peer, peer_name: name, ...span };
+    }),
+  );
   /** By the ids of both nodes, the lower one first. */
   const pairs = new Map<string, Pair[]>();
-  for (const { nodeId, nodeName, losses } of reports)
-    for (const { peer: to, name, fromMs, untilMs } of losses) {
-      const key = [nodeId, to].toSorted((a, b) => a - b).join("/");
-      const lossesOfPair = pairs.get(key) ?? [];
-      pairs.set(key, lossesOfPair);
-      const loss = { from_s: fromMs / 1000, until_s: untilMs === null ? null : untilMs / 1000 };
-      const overlapping = lossesOfPair.find((each) => overlap(each, loss));
-      if (overlapping === undefined)
-        lossesOfPair.push({ node: nodeId, node_name: nodeName, peer: to, peer_name: name, ...loss });
-      else {
-        overlapping.from_s = Math.min(overlapping.from_s, loss.from_s);
-        // Null: not over when the node reported.
-        overlapping.until_s =
-          overlapping.until_s === null || loss.until_s === null
-            ? null
-            : Math.max(overlapping.until_s, loss.until_s);
-      }
-    }
-  const lengthOf = ({ from_s: from, until_s: until }: Pair) => (until ?? Number.POSITIVE_INFINITY) - from;
+  // By their begins: then a loss can overlap only the last one of its pair.
+  for (const loss of reported.toSorted((a, b) => a.from_s - b.from_s)) {
+    const key = [loss.node, loss.peer].toSorted((a, b) => a - b).join("/");
+    const lossesOfPair = pairs.get(key) ?? [];
+    pairs.set(key, lossesOfPair);
+    const last = lossesOfPair.at(-1);
+    if (last === undefined || endOf(last) < loss.from_s) lossesOfPair.push(loss);
+    else if (endOf(last) < endOf(loss)) last.until_s = loss.until_s;
+  }
+  const lengthOf = (loss: Pair) => endOf(loss) - loss.from_s;
   // Compared, not subtracted: both lengths may be infinite.
   return [...pairs.values()].flat().toSorted((a, b) => (lengthOf(b) > lengthOf(a) ? 1 : -1));
 }
 
-type Span = Pick<Pair, "from_s" | "until_s">;
-const overlap = (a: Span, b: Span) =>
-  a.from_s <= (b.until_s ?? Number.POSITIVE_INFINITY) && b.from_s <= (a.until_s ?? Number.POSITIVE_INFINITY);
+/** Null: not over when the node reported. */
+const endOf = ({ until_s: until }: Pair) => until ?? Number.POSITIVE_INFINITY;

@@ -274,4 +274,9 @@ test("two losses of a pair stay two; what both ends saw of one is its whole time
     [1, 2, 0, 6],
     [1, 2, 9, 12],
   ]);
+  // What one end saw as two, the other end saw as one.
+  const joined = mergeLosses([of(1, 2, [0, 2000], [5000, 7000]), of(2, 1, [1000, 6000])]);
+  expect(joined.map(({ node, peer, from_s, until_s }) => [node, peer, from_s, until_s])).toEqual([
+    [1, 2, 0, 7],
+  ]);
 });
