@@ -55,7 +55,7 @@ export async function proposePolicy(
 ): Promise<Proposal> {
   requirePast(since, now);
   const from = Math.max(since, now - flowsKeptMs);
-  const snapshot = await readSnapshot(reader, orgId);
+  const snapshot = await readSnapshot(reader, orgId, now);
   const { evidence, coverage } = await readEvidence(reader, orgId, snapshot.rules, { from, now });
   const changes = await inSlices(narrowRules(snapshot.rules, evidence));
   await keepTests(changes, snapshot);

@@ -105,7 +105,7 @@ async function answerFrom(
   asked: PastQuery,
 ): Promise<Answer> {
   const { id: orgId } = org;
-  const stored = await readSnapshot(memory, orgId);
+  const stored = await readSnapshot(memory, orgId, asked.at);
   // The log of an organization has no providers of the whole installation, so today's names are used.
   const providers = await readProviders(db, orgId);
   const snapshot = { ...stored, providers, words: providerWords(providers, stored.providerGroups) };

@@ -47,7 +47,7 @@ export async function applyPolicy(
   const { db, system } = services;
   for (let tries = 1; ; tries++) {
     requireEditable(await policies.find(db, { orgId: org.id }), request);
-    const planned = await planChanges(db, org.id, request, { mayName: true });
+    const planned = await planChanges(db, org.id, request, { mayName: true }, system.now());
     const { version, stamp } = planned.snapshot;
     if (request.version !== undefined && request.version !== version)
       throw policyChanged(request.version, version);

@@ -17,6 +17,7 @@ import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
+import { isOpenToken } from "../store/tables/joining.ts";
 import { identityProviders } from "../store/tables/providers.ts";
 import { memberships } from "../store/tables/organizations.ts";
 import { nameAliases, nodeGroups } from "../store/tables/nodes.ts";
@@ -33,7 +34,8 @@ export type Snapshot = Current & {
 
 const maxTries = 5;
 
-export async function readSnapshot(reader: Reader, orgId: number): Promise<Snapshot> {
+/** `now`: ms. */
+export async function readSnapshot(reader: Reader, orgId: number, now: number): Promise<Snapshot> {
   for (let tries = 1; ; tries++) {
     const stamp = await stateStamp(reader, orgId);
     const row = await policies.find(reader, { orgId });
@@ -55,7 +57,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       tests: storedTests(row),
       users: await readMembers(reader, orgId),
       aliases: await nameAliases.all(reader, { orgId, deletedAt: null }),
-      tokenGroups: await openTokenGroups(reader, orgId),
+      tokenGroups: await openTokenGroups(reader, orgId, now),
       people: await readGroupUsers(reader, orgId),
       providers,
       providerGroups,
@@ -83,10 +85,13 @@ async function readMembers(reader: Pick<Reader, "all">, orgId: number): Promise<
 const groupsPick = computed({ groups: text() });
 
 /** The groups that registration tokens with uses left give. */
-async function openTokenGroups(reader: Pick<Reader, "all">, orgId: number): Promise<Set<string>> {
-  const sql = `SELECT DISTINCT groups FROM registration_tokens
-    WHERE org_id = $1 AND revoked_at IS NULL AND used < uses`;
-  const rows = await queryAll(reader, groupsPick, sql, [orgId]);
+async function openTokenGroups(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  now: number,
+): Promise<Set<string>> {
+  const sql = `SELECT DISTINCT groups FROM registration_tokens WHERE org_id = $1 AND ${isOpenToken("$2")}`;
+  const rows = await queryAll(reader, groupsPick, sql, [orgId, now]);
   return new Set(rows.flatMap(({ groups }) => namesIn(groups)));
 }
 

@@ -26,7 +26,7 @@ export type Current = PolicyUsers & {
   groups: readonly { name: string; description: string }[];
   tests: readonly PolicyTest[];
   aliases: readonly (DesiredAlias & { id: number })[];
-  /** Groups that unused registration tokens give. */
+  /** Groups that open registration tokens give. */
   tokenGroups: ReadonlySet<string>;
   /** Whether the membership came from a registration token or a provider of identities, so that no file takes it away. */
   isGivenElsewhere(node: PolicyNode, group: string): boolean;

@@ -34,9 +34,10 @@ export async function compare(
   orgId: number,
   { policy, prune, rule_ids }: PlanRequest,
   rights: Rights,
+  now: number,
 ): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
-  const current = await readSnapshot(reader, orgId);
+  const current = await readSnapshot(reader, orgId, now);
   const { nodes, groups, users, providers } = current;
   const known = {
     nodes: new Map(nodes.map(({ name, id }) => [name, id])),
@@ -87,8 +88,9 @@ export async function planChanges(
   orgId: number,
   request: PlanRequest,
   rights: Rights,
+  now: number,
 ): Promise<Planned> {
-  const compared = await compare(reader, orgId, request, rights);
+  const compared = await compare(reader, orgId, request, rights, now);
   const { changes, snapshot } = compared;
   const tests = changes.tests ?? snapshot.tests;
   const after = {

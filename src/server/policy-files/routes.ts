@@ -37,12 +37,12 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
     }),
     plan: async (call, input) => ({
       raw: await inTurn(call, async () => {
-        const planned = await planChanges(db, call.org.id, input, rightsOf(call));
+        const planned = await planChanges(db, call.org.id, input, rightsOf(call), system.now());
         return inSlices(jsonInPieces(await showPlan(db, call.org.id, planned)));
       }),
     }),
     test: async (call, input) => ({
-      body: await inTurn(call, () => testPolicy(db, call.org.id, input, rightsOf(call))),
+      body: await inTurn(call, () => testPolicy(db, call.org.id, input, rightsOf(call), system.now())),
     }),
     async update(call, input) {
       await patchPolicy(services, call.org, input, actorOf(call));

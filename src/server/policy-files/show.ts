@@ -12,11 +12,11 @@ import { compare, planChanges, type Rights } from "./plan.ts";
 import { renderPolicy, makeSideWriter } from "./render.ts";
 
 export async function showPolicy(reader: Reader, orgId: number, now: number): Promise<Policy> {
-  const snapshot = await readSnapshot(reader, orgId);
+  const snapshot = await readSnapshot(reader, orgId, now);
   const { row, version, tests } = snapshot;
   const time = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : formatTime(ms));
   const file = row?.text ?? null;
-  const isFile = file !== null && !(await hasDrifted(reader, orgId, file));
+  const isFile = file !== null && !(await hasDrifted(reader, orgId, file, now));
   const failures = await testsNow(snapshot);
   return {
     version,
@@ -53,9 +53,15 @@ function listTests({ tests, nodes, users, words }: Snapshot, failures: readonly 
 }
 
 /** Whether applying the file again with `prune` would change something, or is refused, since a node that it names is deleted. */
-export async function hasDrifted(reader: Reader, orgId: number, policy: string): Promise<boolean> {
+export async function hasDrifted(
+  reader: Reader,
+  orgId: number,
+  policy: string,
+  now: number,
+): Promise<boolean> {
   try {
-    return !isUnchanged((await compare(reader, orgId, { policy, prune: true }, { mayName: true })).changes);
+    const { changes } = await compare(reader, orgId, { policy, prune: true }, { mayName: true }, now);
+    return !isUnchanged(changes);
   } catch (error) {
     if (error instanceof AppError && error.code === "validation_failed") return true;
     throw error;
@@ -72,14 +78,15 @@ export async function testPolicy(
   orgId: number,
   { policy, prune }: TestRequest,
   rights: Rights,
+  now: number,
 ): Promise<TestResult> {
   if (policy === undefined) {
-    const snapshot = await readSnapshot(reader, orgId);
+    const snapshot = await readSnapshot(reader, orgId, now);
     return {
       count: snapshot.tests.length,
       failing: (await testsNow(snapshot)).map(({ sentence }) => sentence),
     };
   }
-  const { tests, failures } = await planChanges(reader, orgId, { policy, prune }, rights);
+  const { tests, failures } = await planChanges(reader, orgId, { policy, prune }, rights, now);
   return { count: tests.length, failing: failures.map(({ sentence }) => sentence) };
 }

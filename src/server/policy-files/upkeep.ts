@@ -35,15 +35,15 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
     WHERE (p.text IS NOT NULL OR p.tests <> '[]') AND o.deleted_at IS NULL`;
   await forAll(await queryAll(db, checked, sql), orgOf, async ({ orgId, checkedState }) => {
     if ((await stateStamp(db, orgId)) === checkedState) return;
-    const snapshot = await readSnapshot(db, orgId);
+    const now = system.now();
+    const snapshot = await readSnapshot(db, orgId, now);
     const failing = (await testsNow(snapshot)).map(({ sentence }) => sentence);
     const text = snapshot.row?.text ?? null;
-    const isDrifted = text !== null && (await hasDrifted(db, orgId, text));
+    const isDrifted = text !== null && (await hasDrifted(db, orgId, text, now));
     await db.writeFor({ org: orgId }, async (tx) => {
       const row = await policies.find(tx, { orgId });
       // The state has changed since the tests ran: the next turn runs them again.
       if (row === undefined || (await stateStamp(tx, orgId)) !== snapshot.stamp) return;
-      const now = system.now();
       const driftedAt = isDrifted ? (row.driftedAt ?? now) : null;
       await policies.update(tx, { orgId }, { failing, driftedAt, checkedState: snapshot.stamp });
       const newlyFailing = failing.filter((sentence) => !row.failing.includes(sentence));

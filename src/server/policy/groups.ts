@@ -11,6 +11,7 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
+import { isOpenToken } from "../store/tables/joining.ts";
 import { nodeGroups } from "../store/tables/nodes.ts";
 import { policies } from "../store/tables/policies.ts";
 
@@ -106,7 +107,7 @@ const firstUse = `SELECT 'node ' || name AS found FROM nodes
   UNION ALL SELECT 'firewall rule ' || id FROM firewall_rules
     WHERE org_id = $1 AND (replace(peer, $3, '') <> peer OR replace(target, $3, '') <> target)
   UNION ALL SELECT 'registration token ' || id FROM registration_tokens
-    WHERE org_id = $1 AND revoked_at IS NULL AND used < uses AND expires_at > $4 AND replace(groups, $2, '') <> groups
+    WHERE org_id = $1 AND ${isOpenToken("$4")} AND replace(groups, $2, '') <> groups
   UNION ALL SELECT 'waiting registration ' || id FROM registration_requests
     WHERE org_id = $1 AND state <> 'refused' AND expires_at > $4 AND replace(groups, $2, '') <> groups
   UNION ALL SELECT 'the policy, which puts users into it' FROM group_people

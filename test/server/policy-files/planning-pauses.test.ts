@@ -46,6 +46,7 @@ test("planning reads each node once, and pauses after each page; memberships by 
     org.id,
     { policy: "groups: {db: {members: []}}", prune: true },
     { mayName: true },
+    server.clock.ms,
   );
   isOver = true;
 

@@ -176,7 +176,7 @@ describe("apply", () => {
 
   test("says what keeps a group that the file does not name", async () => {
     await applied(base);
-    await registrationToken(server, org, { groups: ["guests"], node_name: "later" });
+    await registrationToken(server, org, { groups: ["guests"], node_name: "later", expires_in: "2m" });
     expect((await plan("groups: {}\n")).kept.toSorted()).toEqual([
       "The group db is not in the file. It stays while node db1 is in it.",
       "The group guests is not in the file. It stays while an open registration token gives it.",
@@ -185,6 +185,10 @@ describe("apply", () => {
     expect(
       (await plan("groups: {db: {}, guests: {}, web: {members: []}}\nrules: []\ntests: []\n")).kept,
     ).toEqual([]);
+    // As for the API: an expired token keeps no group.
+    server.clock.ms += 121_000;
+    expect((await plan("groups: {}\n")).kept.join()).not.toContain("guests");
+    expect((await api("DELETE", "groups/guests/")).status).toBe(204);
   });
 
   test("moves a route from one node to another, and makes relays", async () => {

@@ -12,7 +12,7 @@ import { requireRole } from "../../require-role.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { registrants } from "../../store/tables/nodes.ts";
-import { registrationTokens } from "../../store/tables/joining.ts";
+import { isOpenToken, registrationTokens } from "../../store/tables/joining.ts";
 import { requireEnrolling } from "./self-enrollment.ts";
 
 /** The rights of a credential. `tokenId` null: an administrator. */
@@ -117,7 +117,7 @@ export async function consume(
     tx,
     grantPick,
     `UPDATE registration_tokens SET used = used + 1
-     WHERE org_id = $1 AND token_hash = $2 AND used < uses AND expires_at > $3 AND revoked_at IS NULL
+     WHERE org_id = $1 AND token_hash = $2 AND ${isOpenToken("$3")}
      RETURNING ${grantPick.select()}`,
     [orgId, hash, now],
   );

@@ -54,6 +54,9 @@ export const registrationTokens = table(
   },
 );
 export type RegistrationTokenRow = TableRow<typeof registrationTokens>;
+/** SQL condition: a machine can register with the token. `now`: the parameter that holds the time, ms. */
+export const isOpenToken = (now: `$${number}`) =>
+  `revoked_at IS NULL AND used < uses AND expires_at > ${now}`;
 
 /** Machines that wait until an administrator approves them. A request holds no name and no address, but a use of its token. */
 export const registrationRequests = table(
