@@ -98,6 +98,21 @@ describe("single sign-on", () => {
   );
 
   test(
+    "after the end of a session the providers of everybody are above the form, as on the page",
+    async () => {
+      const sessions = await page.request.get(`${here}/api/user/sessions/`);
+      const [{ id } = { id: 0 }] = (await sessions.json()) as { id: number }[];
+      await page.evaluate(`fetch("/api/user/sessions/${id}/", { method: "DELETE" }).then(() => undefined)`);
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("button", { name: "With Company" }).waitFor();
+      expect(await dialog.locator("form ~ button").count()).toBe(0);
+      await button("With Company").click();
+      await page.getByText(`Company: ${owner}`).waitFor();
+    },
+    limitMs,
+  );
+
+  test(
     "the command line of a machine without a browser is signed in by the code that is typed here",
     async () => {
       const child = Bun.spawn([agent, "login", here, "--json"], {

@@ -122,22 +122,22 @@ const typedMs = 400;
 
 /** `first`: the providers of everybody. `further`: those that the domain of the address adds, below the form, so that it does not move. */
 function useProviders(email: string): Record<"first" | "further", readonly Provider[]> {
-  const [first, setFirst] = useState<readonly Provider[]>([]);
-  const [all, setAll] = useState<readonly Provider[]>([]);
-  const organization = currentSlug.value;
+  const first = useListed("");
   // With its @, as an address without a name: each further letter of the name asks nothing new.
-  const domain = email.includes("@") ? email.slice(email.indexOf("@")) : "";
+  const all = useListed(/@.*/.exec(email)?.[0]);
+  return { first, further: all.filter(({ id }) => !first.some((each) => each.id === id)) };
+}
+
+/** The providers of everybody, and those that the domain adds: with its `@`, or empty. Undefined: no provider. */
+function useListed(domain: string | undefined): readonly Provider[] {
+  const [found, setFound] = useState<readonly Provider[]>([]);
+  const organization = currentSlug.value;
   useEffect(() => {
+    if (domain === undefined) return setFound([]);
     const ending = new AbortController();
     const read = () =>
-      listProviders({ organization, email: domain }, ending.signal).then(
-        (found) => {
-          setAll(found);
-          if (domain === "") setFirst(found);
-        },
-        // Without an answer the page offers the other ways to sign in.
-        () => undefined,
-      );
+      // Without an answer the page offers the other ways to sign in.
+      listProviders({ organization, email: domain }, ending.signal).then(setFound, () => undefined);
     // Debounced: not for each letter.
     const timer = setTimeout(() => void read(), domain === "" ? 0 : typedMs);
     return () => {
@@ -145,7 +145,7 @@ function useProviders(email: string): Record<"first" | "further", readonly Provi
       ending.abort();
     };
   }, [organization, domain]);
-  return { first, further: all.filter(({ id }) => !first.some((each) => each.id === id)) };
+  return found;
 }
 
 /** The browser leaves for the page of a provider, and comes back signed in. */
