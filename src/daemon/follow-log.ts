@@ -38,12 +38,19 @@ async function untilGone(
   { system, log }: Parameters<typeof followLog>[3],
   sendNew: () => void,
 ): Promise<void> {
-  try {
-    while (!client.gone.aborted) {
-      await system.sleep(followEveryMs, client.gone);
+  let isFailing = false;
+  for (;;) {
+    // The sleep is rejected when the client goes.
+    await system.sleep(followEveryMs, client.gone).catch(() => {});
+    if (client.gone.aborted) return;
+    try {
       sendNew();
+      isFailing = false;
+    } catch (error) {
+      // The client goes on to wait for lines, so this is tried again.
+      if (!isFailing)
+        log.warn("Cannot read a log that a client follows; trying again", { reason: messageOf(error) });
+      isFailing = true;
     }
-  } catch (error) {
-    if (!client.gone.aborted) log.warn("Stopped following a log", { reason: messageOf(error) });
   }
 }

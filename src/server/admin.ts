@@ -19,7 +19,7 @@ export type Admin = {
   clock: ServerClock;
   secretKey: SecretKeys;
   passwords: Passwords;
-  /** The public URL of the last `serve`. Links and commands to paste begin with it. */
+  /** The public URL that was given, else that of the last `serve`. Links and commands to paste begin with it. */
   publicUrl: string;
   caFingerprint?: string;
 };

@@ -11,6 +11,7 @@ let world: NodeWorld;
 let token = "";
 beforeEach(async () => {
   world = await makeNodeWorld();
+  world.system.monotonic = () => world.server.clock.ms;
   await api("PATCH", "", { node_approval: "all" });
   token = await world.token({ uses: 1 });
 });

@@ -190,10 +190,13 @@ function requireShortLived(key: JoinKey): JoinKey {
 async function startAll(context: Context): Promise<number> {
   const { settings, output } = context;
   const organizations = await chooseAll(context);
-  const { isOffer, readAllowed, tellOffers } = await import("../node/sync-config.ts");
+  const { isOffer, planOffers, readAllowed, tellOffers } = await import("../node/sync-config.ts");
   // What root permits by flags such as --advertise. The control plane is told of offers once the engines run.
   const allow = await readAllowed(organizations, context);
-  if (settings.dryRun) return planAll("start", organizations, context, allow.plan);
+  if (settings.dryRun) {
+    const offers = await planOffers(organizations, context.values);
+    return planAll("start", organizations, context, { before: allow.plan, after: offers });
+  }
   allow.write();
   const { examineJoined } = await import("./examine-joined.ts");
   const { reportFailures, worstStatus } = await import("../node/organizations.ts");
@@ -248,7 +251,7 @@ async function planAll(
   verb: "start" | "stop",
   organizations: readonly Organization[],
   context: Context,
-  permissionSteps: readonly Step[] = [],
+  { before, after }: { before: readonly Step[]; after: readonly Step[] } = { before: [], after: [] },
 ): Promise<number> {
   const { planOnOrganization } = await import("../node/organization-command.ts");
   const { farewellOf } = await import("../../node/enroll/unregister.ts");
@@ -259,7 +262,7 @@ async function planAll(
     const farewell = farewellOf(salvageOrganization(context.settings.configRoot, each.slug));
     return farewell === undefined ? steps : [...steps, farewell];
   });
-  context.output.plan([...permissionSteps, ...(await Promise.all(plans)).flat()]);
+  context.output.plan([...before, ...(await Promise.all(plans)).flat(), ...after]);
   return 0;
 }
 

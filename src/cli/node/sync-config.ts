@@ -43,7 +43,7 @@ async function run(context: Context): Promise<number> {
   if (settings.dryRun) {
     const organizations = chooseOrganizations(settings.configRoot, slug, output.say);
     const plans = await Promise.all(organizations.map((each) => plan(each, context)));
-    output.plan([...allow.plan, ...plans.flat()]);
+    output.plan([...allow.plan, ...plans.flat(), ...(await planOffers(organizations, values))]);
     return 0;
   }
   allow.write();
@@ -100,6 +100,16 @@ export const isOffer = (values: Context["values"]): boolean =>
   ["advertise", "advertise-exit", "no-advertise-exit", "allow-updates"].some(
     (flag) => values.text(flag) !== undefined,
   );
+
+/** The plan of tellOffers. */
+export async function planOffers(
+  organizations: readonly Organization[],
+  values: Context["values"],
+): Promise<Step[]> {
+  if (!isOffer(values)) return [];
+  const { planCheckin } = await import("../../node/contact/follow-plan.ts");
+  return organizations.map(planCheckin);
+}
 
 /** The control plane learns at once what is offered. Otherwise with the next check-in, within a minute. */
 export async function tellOffers(chosen: readonly Chosen[], context: Context): Promise<void> {

@@ -13,7 +13,7 @@ import type { Rule } from "./rules.ts";
 import { listOf, read, type Saved } from "./saved.ts";
 import { areSameTests, mergeTests, type Tests } from "./test-text.ts";
 
-/** The state changes as the text says; a stored policy file stays as it is (`keep_file`). Refused unless `version` is the present one. */
+/** Rules and tests become those of the text that planBody makes; a stored policy file stays as it is (`keep_file`). Refused unless `version` is the present one. */
 const bodyOf = (saved: Saved, rules: readonly Rule[], tests: Tests | undefined) => ({
   ...planBody(saved, rules, tests),
   keep_file: true,
@@ -76,9 +76,9 @@ export async function save(draft: Draft): Promise<void> {
       edits: editsOf(before.rules, sentRules),
       tests: { before: listOf(before), after: sentTests },
     };
+    // An edit of tests, too, makes another array of rules (draft-state.ts).
     if (later !== edited) editLater(draft, edited, later, laterTests);
-  });
-  isSaving.value = false;
+  }).finally(() => (isSaving.value = false));
   // It failed, or others saved meanwhile: what is saved now is not known.
   if (draft.done.value === undefined) await load(draft);
 }

@@ -1,5 +1,6 @@
 // The demo's network: one namespace for each host, joined by a bridge in our own. We already run in new network and pid
-// namespaces; when they end, the whole network disappears. It must not mount anything.
+// namespaces; when they end, the whole network disappears. This file must not mount anything: a mount would reach the
+// machine outside (demo.ts).
 
 import { existsSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";

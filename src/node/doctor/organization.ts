@@ -58,7 +58,8 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
   const controlPlane = examineControlPlane(organization, deps);
   const isPlaneSilent = isSilent(controlPlane);
   const traffic = examineTraffic(organization, deps.status, deps.system, { hasEngine, isPlaneSilent });
-  const checks = await Promise.all([
+  const [ofTraffic, ...checks] = await Promise.all([
+    traffic,
     runCheck({ id: "files", slug }, () => examineFiles(organization)),
     runCheck({ id: "access", slug }, () => examineAccess(organization)),
     runCheck({ id: "keys", slug }, () => examineKeys(organization), { cure: registerAgain }),
@@ -82,7 +83,7 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
     ),
     runCheck({ id: "control-plane", slug }, () => controlPlane),
   ]);
-  return [...checks, ...(await traffic)];
+  return [...checks, ...ofTraffic];
 }
 
 const expectedModes: Record<string, number> = {

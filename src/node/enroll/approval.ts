@@ -25,12 +25,12 @@ const retryAfterS = 30;
 export function makeUntilApproved(
   { slug, approvalMs, tell }: Waiting,
   { name, host_public_key }: Pick<RegisterRequest, "name" | "host_public_key">,
-  system: Pick<System, "now" | "sleep">,
+  system: Pick<System, "monotonic" | "sleep">,
 ): UntilApproved {
   const list = `\`${brand.executable} admin registration list ${quoteWord(slug)}\``;
   const key = fingerprintOfHostKey(host_public_key).slice(0, 16);
-  const end = approvalMs === undefined ? Number.POSITIVE_INFINITY : system.now() + approvalMs;
-  const leftMs = () => end - system.now();
+  const end = approvalMs === undefined ? Number.POSITIVE_INFINITY : system.monotonic() + approvalMs;
+  const leftMs = () => end - system.monotonic();
   return async (send) => {
     let isWaiting = false;
     for (;;) {

@@ -52,6 +52,7 @@ type UsedSystem = Pick<
   | "lookup"
   | "sleep"
   | "now"
+  | "monotonic"
   | "random"
   | "run"
   | "isRoot"

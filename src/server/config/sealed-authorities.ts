@@ -1,5 +1,6 @@
 // The CAs of the control plane in the next seal, in words, on a signer's machine: from their certificates, each of which must have
-// the fingerprint that the seal names. Pure.
+// the fingerprint that the seal names. Called by `admin seal` there. The control plane has the key of an online CA, signers have those
+// of offline ones. A limited CA certifies only addresses of the organization. Pure.
 
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";

@@ -36,7 +36,7 @@ async function checkClock(db: Database, now: () => number): Promise<void> {
   const [seconds, where] = [(Math.abs(ahead) / 1000).toFixed(1), ahead > 0 ? "ahead of" : "behind"];
   throw new AppError(
     "bad_configuration",
-    `The clock of this server is ${seconds} seconds ${where} the clock of the database; at most 5 are allowed`,
+    `The clock of this server is ${seconds} seconds ${where} the clock of the database; at most ${maxClockErrorMs / 1000} are allowed`,
     {
       hint: "Synchronize the clocks of all servers, for example with `timedatectl set-ntp true`, and start again.",
     },

@@ -98,7 +98,7 @@ async function openAcmeListeners(
   const { db, log } = deps;
   const { openAcmeSource } = await import("./acme/source.ts");
   const { listenForChallenges } = await import("./acme/http-challenges.ts");
-  const former = await formerUrl(db);
+  const former = await keepFormerUrl(db);
   const own = await ownTls(options, former === undefined ? [] : [former], deps);
   const pinnedListen = await ownCaListen(options, acme, former, db);
   const source = withCa(await openAcmeSource(deps, own.source), options);
@@ -153,8 +153,11 @@ function byOwnCa(app: Application): Application {
 /** In `meta`. */
 const formerKey = "own_ca_url";
 
-/** Where this control plane last served the certificate of its own CA, the address of the nodes that pinned it. */
-async function formerUrl(db: Database): Promise<string | undefined> {
+/**
+ * Where this control plane last served the certificate of its own CA, the address of the nodes that pinned it. Keeps it in `meta`, and is
+ * called before this start stores its own URL (serve.ts): afterwards `publicUrlOf` does not say it any more.
+ */
+async function keepFormerUrl(db: Database): Promise<string | undefined> {
   const { publicUrl, caFingerprint, isForeignCa } = await publicUrlOf(db);
   if (caFingerprint === undefined || isForeignCa === true) return readMeta(db, formerKey);
   await db.writeFor("rows", (tx) => setMeta(tx, formerKey, publicUrl));

@@ -11,6 +11,8 @@ test.each([
 ])("sync-config %s tells the control plane", async (flags, next) => {
   await using world = await makeNodeWorld();
   await world.register();
+  const planned = await world.agent(["sync-config", ...flags.split(" "), "--dry-run"]);
+  expect([planned.status, planned.stdout.match(/POST.*\/checkin\//g)?.length]).toEqual([0, 1]);
   const { status, stderr } = await world.agent(["sync-config", ...flags.split(" ")]);
   expect([status, world.requests.filter((each) => each.includes("/checkin/")).length]).toEqual([0, 1]);
   expect(stderr).toContain(next);

@@ -63,8 +63,8 @@ export function makeSentFiles({ db, system, log }: Pick<ServerOptions, "db" | "s
 
 /**
  * $1 to $6: the columns of the new files. $7: the version that the node applied, as it said; -1: none. If the node had applied the
- * files that it was sent last, these become the former ones, and the time starts anew. Otherwise both stay: `sent_at` is when the
- * node was first sent files that it has not applied.
+ * files that it was sent last, these become the former ones, and the time starts anew. Otherwise the former files and the time stay:
+ * `sent_at` is when the node was first sent files that it has not applied.
  */
 const upsert = `INSERT INTO sent_files (node_id, org_id, version, config_digest, others, sent_at)
   VALUES ($1, $2, $3, $4, $5, $6)

@@ -15,12 +15,13 @@ import { endInside } from "../lifecycle/ephemeral.ts";
 
 /** No server was up in this time, ms. */
 type Gap = readonly [from: number, to: number];
+const maxGaps = 100;
 /** The note in `meta`. */
 const Watch = v.object({
   /** When a server last ran this loop, ms. */
   seen: v.number(),
   /** In the order of time. */
-  gaps: v.pipe(v.array(v.tuple([v.number(), v.number()])), v.maxLength(100)),
+  gaps: v.pipe(v.array(v.tuple([v.number(), v.number()])), v.maxLength(maxGaps)),
   /** When the clock was set back last, ms: check-ins that seem to be in the future were before that. */
   setBackAt: v.optional(v.number()),
 });
@@ -34,14 +35,13 @@ const noteMs = 5000;
 export const gapMs = 10_000;
 /**
  * A report may be noticed this much later: the clock of the server that has it may be 5 s behind, and it writes its reports
- * late while the database is away for less than a gap. A node that holds polls, of 55 s at most, is heard of once a poll.
+ * late while the database is away for less than a gap. Both at once are rare: then a node counts as silent for 5 s too early.
  */
 export const lateMs = 10_000;
-/** A node that is well is never silent for so long: no poll lasts longer. */
+/** A node that is well is never silent for so long: it is heard of once a poll, of 55 s at most, and then there is `lateMs`. */
 export const quietMs = 100_000;
 /** How long gaps are kept: longer than any silence. */
 const keptMs = 8 * 86_400_000;
-const maxGaps = 100;
 /** Nodes that are changed in one transaction: few enough that check-ins do not wait for it. */
 export const changedTogether = 20;
 

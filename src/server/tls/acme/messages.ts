@@ -59,7 +59,7 @@ export const Order = v.object({
 });
 export type Order = v.InferOutput<typeof Order>;
 
-/** A token of 256 characters makes a file name that every system takes, and a DNS value of 43. */
+/** The token is read as a word of at most 256 characters. The value of the DNS record, made of it, has 43. */
 export const Challenge = v.object({
   type: Word,
   url: Url,
