@@ -154,7 +154,8 @@ export type CallInput<E> = [GivenOf<E>] extends [undefined]
 
 type Answers<E extends Endpoint> = E["answers"][keyof E["answers"]];
 /**
- * The caller's answer. `undefined`: an answer without a body, or a field that the control plane does not send yet.
+ * The caller's answer; `undefined`: it has no body. Fields that an older control plane does not send may be undefined (`since` in
+ * values.ts).
  */
 export type AnswerOf<E extends Endpoint> =
   Answers<E> extends infer A
@@ -162,7 +163,7 @@ export type AnswerOf<E extends Endpoint> =
       ? v.InferInput<S>
       : undefined
     : never;
-/** The same for the console, which its own control plane serves: of the same version. */
+/** The same for the console. Its own control plane serves it, so both have the same version, and no field is missing. */
 export type SentOf<E extends Endpoint> =
   Answers<E> extends infer A
     ? A extends { schema: infer S extends v.GenericSchema }

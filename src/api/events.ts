@@ -199,6 +199,7 @@ const answers = {
   200: {
     description: "Events",
     schema: v.array(Event),
+    // `?`: not every answer has it.
     headers: { "Link?": "The next page, if this page is full or there are more events (RFC 8288)" },
   },
 };

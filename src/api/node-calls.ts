@@ -1,4 +1,5 @@
-// Calls by nodes: downloads, check-ins, reports. How a machine becomes a node is in registrations.ts.
+// Calls by nodes: downloads, check-ins, reports. How a machine becomes a node is in registrations.ts. endpoint.ts explains the
+// flags, such as `direct` and `held`.
 
 import * as v from "valibot";
 import { CheckinAnswer, CheckinRequest } from "../protocol/checkin.ts";

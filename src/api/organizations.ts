@@ -46,7 +46,7 @@ export const enrollers = ["off", "admins", "members"] as const;
 export const approvals = ["none", "all", "unapproved"] as const;
 /** Seconds between the tests of a tunnel. */
 export const aliveSeconds = { min: 1, max: 30 } as const;
-/** After how long a node may be reported as away: less than the eight days for which servers remember when none of them ran. */
+/** After how long a node may be reported as away. Times in which no server ran do not count, and servers remember them for 8 days. */
 export const awayMinutes = { min: 5, max: 7 * 1440 } as const;
 export const reauthenticateDays = { min: 8, max: 3650 } as const;
 const wholeWithin = ({ min, max }: { min: number; max: number }) =>

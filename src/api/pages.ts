@@ -16,6 +16,7 @@ export const consoleApi = {
     answers: { 302: { description: "To the console", headers: { Location: "The console" } } },
     errors: ["not_found"],
   }),
+  // `quiet`: these requests are logged only with --verbose.
   start: endpoint({
     name: "console_retrieve",
     method: "GET",

@@ -68,6 +68,7 @@ export const tokenPairsApi = {
     method: "POST",
     path: "/api/token/",
     access: "public",
+    // Wrong passwords count for the network that sends them: with too many it gets 429.
     guesses: true,
     fresh: false,
     summary: "Sign in with e-mail and password, and with `otp` if the answer was `second_factor_required`",

@@ -156,6 +156,7 @@ const enterEmail = "Enter a valid email address.";
 /** Stored in lower case: two users never differ only by case. */
 export const Email = v.pipe(
   foreignText(maxEmailLength),
+  // Trimmed, and in lower case.
   v.transform(formerEmailKey),
   // Before emailKey, which reads the domain as the host of a URL. No dash at the beginning: a command would read the
   // address as a flag. No control or invisible characters: two addresses that look alike would be mistaken for each other.

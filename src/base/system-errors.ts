@@ -32,6 +32,7 @@ const reasons = new Map(
     EINVAL: "the system does not accept a value",
     ENOTSUP: "the system does not support it",
     ENOTSOCK: "it is not a socket",
+    // Bun's rmSync reports a refusal so.
     EFAULT: "the system refused it",
     EIO: "the device reports an input/output error",
     EADDRINUSE: "the address and port are already in use",

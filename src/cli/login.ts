@@ -74,6 +74,7 @@ token instead. Run again for the same profile, it signs in again.`,
     // The profile first: after a kill in between it asks to sign in again, and no secret is left over.
     files.writeProfiles({ current: name, profiles }, system);
     const place = await files.writeSession(name, profile, session, system);
+    // Tells the control plane on which machine the session is. Does not fail.
     if ("access" in session) {
       const { proveSession } = await import("./prove-session.ts");
       await proveSession(context, profile, session.access);

@@ -80,6 +80,7 @@ export function parseFlags(
       const hint = definition?.valueHint === undefined ? "" : `: ${definition.valueHint}`;
       throw new AppError("usage", `--${name} needs a value${hint}`);
     }
+    // `clears`: an empty value of this flag removes what is stored.
     if (value === "" && definition?.clears !== true) throw emptyValue(name, definition);
     values.set(name, [...(values.get(name) ?? []), value]);
   }

@@ -25,7 +25,7 @@ export async function run(argv: readonly string[], system: System): Promise<numb
       return await answerAsKeyringChild(argv.slice(1), system);
     }
     if (argv[0] === pagesWord) {
-      // Started by a running control plane.
+      // Started by a running control plane, to examine the pages of its database.
       const { answerAsPagesChild } = await import("../server/store/sqlite/files.ts");
       return answerAsPagesChild(argv[1] ?? "", system);
     }

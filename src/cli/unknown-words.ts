@@ -39,6 +39,7 @@ export function withMeaning(error: unknown, words: readonly string[], names: rea
   return new AppError(error.code, error.message, { ...error.details, hint: didYouMeanLine(meaning) });
 }
 
+/** The tuple: a command with its words, then the words that follow it (suggest.ts). */
 const didYouMeanLine = ([command, ...more]: readonly string[]) =>
   `Did you mean \`${[brand.executable, command, ...more.map(quoteWord)].join(" ")}\`?`;
 

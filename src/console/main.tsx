@@ -10,7 +10,7 @@ import { findPage, loadView, organizationPages, type Page } from "./pages.ts";
 import { followLinks, root, segments, segmentsOf } from "./frame/router.ts";
 import { startStepUp } from "./frame/step-up.tsx";
 
-/** Maximum wait. */
+/** The live stream starts this long after the first drawing at the latest. */
 const liveAfterMs = 500;
 /** Pages that begin with the list of nodes. */
 const listing: ReadonlySet<string> = new Set(["nodes", "map"]);

@@ -134,6 +134,7 @@ const sidePages: Readonly<Record<string, Page>> = {
   },
   flows: { title: "Flows", load: async () => (await operation()).FlowsPage },
   past: { title: "At a moment", load: async () => (await operation()).PastPage },
+  // One webhook: `webhooks/7`.
   webhooks: { title: "Alarms", load: async () => (await administration()).Alarms },
   phones: { title: "Phones", load: async () => (await joining()).Phones },
 };

@@ -1,5 +1,5 @@
 // The actions of the daemon's socket: one table with the right that each needs. Requests name registered organizations,
-// never paths. Framing of lines belongs to ipc/.
+// never paths; `team` is the slug of an organization. Framing of lines belongs to ipc/.
 
 import { join } from "node:path";
 import { given } from "../base/given.ts";

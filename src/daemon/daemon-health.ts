@@ -58,6 +58,7 @@ export function makeDaemonHealth(
     monotonic(),
   );
   const hangWatch = new HangWatch();
+  // Proves that the engine's offloads carry traffic here, and turns them off if they do not.
   const offloads = new OffloadTrial({
     place,
     kernel: release(),
@@ -109,6 +110,7 @@ export function makeDaemonHealth(
     recentLog: async () => lastLines(logPath, logLines),
     healer,
     offloads,
+    // Keeps the addresses of peers for the time without a lighthouse.
     kept: keptHere(place, applyDeps, { monotonic, system, log }),
     onChange: supervised.onChange,
   });

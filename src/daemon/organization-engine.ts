@@ -198,7 +198,9 @@ export class OrganizationEngine {
     const record = this.record.current;
     const observed = { supervisor: this.supervisor, record };
     const status = statuses.describe(this.#slug, observed, {
+      // The user switched to it last.
       active: store.active() === this.#slug,
+      // Shown where no other message is.
       notice: store.loss,
     });
     const relayed = this.#relayed;
@@ -338,6 +340,7 @@ export class OrganizationEngine {
   #changed(): void {
     const { is } = this.supervisor.state.phase;
     this.health.wake();
+    // Other engines may use its device, port and networks from now on.
     if (is === "stopped" || is === "waiting") this.#deps.gate.release(this.#slug);
     this.#publish();
   }
@@ -346,6 +349,7 @@ export class OrganizationEngine {
     this.#deps.publish({ slug: this.#slug, status: this.status() });
   }
 
+  /** Notes what the adopted engine uses, so that no other engine starts with the same. An engine that we start is noted by `admit`. */
   #claim(): void {
     try {
       this.#deps.gate.claim(this.#organization());

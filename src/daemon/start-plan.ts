@@ -88,7 +88,7 @@ async function planOrganization(
   const organization = openOrganization(configRoot, slug);
   const { config } = organization;
   if (config.mode !== "desktop") return [];
-  // A forgotten organization that is registered again counts as new.
+  // A forgotten organization is not loaded before a command names it. One that is registered again counts as new.
   const isNewAgain = record?.forgotten === true && isOfFormerRegistration(record, organization);
   if (!isNewAgain && (record?.forgotten === true || record?.wanted === "down")) return [];
   const checkin = planFollow(organization);

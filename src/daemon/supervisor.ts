@@ -148,6 +148,7 @@ export class Supervisor {
     this.#logsElsewhere = !deps.writesLog(process);
     this.#setProcess({ pid: process.pid, started: process.started, startedAt: system.now() - livedMs });
     this.#watchEnd(process, deps.watchEnd(process, this.#released.signal));
+    // From this age on, SIGHUP does not end an engine, so it counts as ready.
     const ready = livedMs >= harmlessAgeMs;
     this.#dispatch({ type: "adopted", process, livedMs, ready });
     if (!ready) this.#dispatchAfter(harmlessAgeMs - livedMs, { type: "ready", process }, this.#released);

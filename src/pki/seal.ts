@@ -162,11 +162,13 @@ function faultOf({ mode, state }: Seal): string | undefined {
 
 /** Throws for a seal of another organization or line, and for one that does not come after the held one. */
 function refuseStrange({ seal, hash }: OpenedSeal, held: OpenedSeal): void {
+  // `first` of a seal: the hash of the first seal of its organization; null in that one itself.
   const first = held.seal.first ?? held.hash;
   if ((seal.first ?? hash) !== first || seal.state.organization !== held.seal.state.organization)
     throw refused(`it is of another organization, or begins anew: ${hash.slice(0, 16)}`);
   const { number } = held.seal;
   if (seal.number < number) throw refused(`its number is ${seal.number}, and ${number} is known`);
+  // Seals in between may never have been seen here: `previous` is compared only if this is the very next seal.
   const isFork = seal.number === number || (seal.number === number + 1 && seal.previous !== held.hash);
   if (isFork)
     throw refused(

@@ -13,6 +13,7 @@ export const SigningKey = v.object({ ...OrderKey.entries, d: foreignText(64) });
 export type SigningKey = v.InferOutput<typeof SigningKey>;
 
 export const Claims = v.object({
+  /** docs: the cookie of the pages of documentation. device: the cookie of a browser in which the user has signed in before. */
   token_type: v.picklist(["access", "refresh", "docs", "device"]),
   user_id: v.pipe(foreignText(15), v.regex(/^\d{1,15}$/)),
   jti: v.pipe(foreignText(64), v.minLength(16)),

@@ -50,6 +50,7 @@ export async function applyChanges(changes: readonly Change[], system: Pick<Syst
         remove(change.path);
         break;
       case "setting":
+        // A file of /proc cannot be replaced by a rename: a write to it sets the value, wherever it is opened.
         appendText(change.path, change.content, 0o644);
         break;
       case "run":

@@ -39,7 +39,7 @@ export function rootIn(unit: string): string {
   const [, inQuotes, plain] = engine ?? daemon ?? [];
   const written = inQuotes ?? plain;
   if (written === undefined) return trimSlashes(defaultPlaces("linux", {}).configRoot);
-  // As argumentWord and quotedWord have written it. The root "/" is written as an empty text before "/%i".
+  // As unit-file.ts has written it: both lines double %, and the daemon's alone doubles $. The root "/" is empty before "/%i".
   const text = written.replaceAll("%%", "%").replace(/\\(["\\])/g, "$1");
   return (engine === null ? text.replaceAll("$$", "$") : text) || "/";
 }

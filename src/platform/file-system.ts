@@ -16,7 +16,7 @@ export const replacesRunning = !isWindows;
 /** Whether a directory can be renamed while a file in it is open. */
 export const renamesOpenDirectories = !isWindows;
 
-/** How to open a file that is then synced. */
+/** How to open a file that is then synced: on Windows only a handle that may write can sync. */
 export const syncAccess = isWindows ? "update" : "read";
 
 /** Like rename(2). On Windows it retries for 2 s, because a virus scanner may have just opened the file. */

@@ -37,7 +37,10 @@ export function launchdPlist(places: LaunchdPlaces): string {
   });
 }
 
-/** Installs or updates the job. `present` is the installed file; if it is up to date, only starts the job. */
+/**
+ * Installs or updates the job. `present` is the installed file. If it is up to date, the job is only started: writing the same file
+ * changes nothing, and a plan shows it as unchanged.
+ */
 export function launchdInstallation(
   places: DaemonPlaces,
   system: Machine,
@@ -48,7 +51,7 @@ export function launchdInstallation(
   const start = run("kickstart", job);
   if (present === content) return [file, start];
   return [
-    // Fails if the group exists.
+    // The group whose members may ask the daemon. The command fails if it exists.
     { change: "run", argv: ["/usr/sbin/dseditgroup", "-o", "create", brand.id], mayFail: true },
     ...(present === undefined ? [] : [{ ...run("bootout", job), mayFail: true as const }]),
     file,

@@ -54,7 +54,7 @@ async function lackingProgram(unit: string, system: Pick<System, "run">): Promis
   return started === undefined || existsSync(started) ? undefined : started;
 }
 
-/** A masked unit cannot be started. Throws `failed`. */
+/** A masked unit cannot be started. A mask may be in /etc, or until the next boot in /run: remove both. Throws `failed`. */
 export async function unmask(unit: string, system: Pick<System, "run">): Promise<void> {
   if ((await unitState(unit, system)).is !== "masked") return;
   for (const words of [

@@ -1,4 +1,4 @@
-// Inside check-ins, the control plane's demand that the user of a node confirms that it is still theirs.
+// The control plane's demand that the user of a node confirms that it is still theirs. Answers to check-ins carry it.
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";

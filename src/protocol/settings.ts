@@ -25,7 +25,10 @@ export type Setting = {
   words?: readonly string[];
   /** What `words` stand for, where that is neither a switch nor the words themselves. */
   values?: readonly Scalar[];
-  /** The word of the flag for null. If it is "", only `update` takes it; the same is so for a `whole` list that may be empty. */
+  /**
+   * The word of the flag for null. "": `update` clears the setting by an empty value, which `create` does not take. So it does with a
+   * `whole` list whose `initial` value is empty.
+   */
   none?: string;
   /** Of a list: a change replaces all of it. */
   whole?: true;

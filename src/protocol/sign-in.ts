@@ -1,4 +1,4 @@
-// Sign-in with a password.
+// Values of sign-ins and of the sessions of command lines that both sides share.
 
 import * as v from "valibot";
 import { received } from "./values.ts";

@@ -63,7 +63,7 @@ export const Credentials = v.object({
   org_slug: Slug,
   node_id: v.number(),
   api_token: text(128),
-  /** The `seq` of the Move that ended the trust in api-ca.crt. */
+  /** The `seq` of the Move (orders.ts) to a control plane with a public certificate, which ended the trust in api-ca.crt. */
   moved: v.optional(v.number()),
 });
 export type Credentials = v.InferOutput<typeof Credentials>;

@@ -14,7 +14,7 @@ export type InstallValues = {
   /** The version that a control plane hands out, and the CA of its certificate (PEM) where machines do not know it. */
   release_version?: string;
   release_ca?: string;
-  /** `gz`: it has no other archives. */
+  /** `gz`: the release has no other archives. "": machines with zstd take the smaller ones. */
   release_archives?: string;
 };
 

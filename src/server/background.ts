@@ -148,10 +148,12 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leasedLoop("upkeep of nodes", upkeepMs, (own) => async () => {
       await inTurn(
         () => runDueUpkeep(own),
+        // Certificates that a wrong clock made, which are not valid yet, become due for renewal.
         () => makeEarlyDue(own),
         () => publishLateNames(own),
         () => advanceRollingUpdates(own),
         () => announceExpiring(own),
+        // Registrations that wait for approval, and have expired.
         () => endRequests(own),
       );
     }),

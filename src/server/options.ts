@@ -61,7 +61,7 @@ export type ServerOptions = {
     | "executable"
     | "platform"
   >;
-  /** Its believed time is the `now` of the services. */
+  /** Its believed time, which does not follow a jump of the machine's clock, is the `now` of the services (clock.ts). */
   clock: ServerClock;
   log: Log;
   /** Encrypts the secrets in the database. */
@@ -74,6 +74,7 @@ export type ServerOptions = {
   caPem?: string;
   /** The TLS certificate that the server presents now, in PEM. Undefined over plain HTTP. */
   tlsCertificate?: () => string | undefined;
+  /** How long the tokens of users' sessions are valid: access tokens, and the refresh tokens that renew them. */
   accessLifetimeS: number;
   refreshLifetimeS: number;
   /** Networks that webhooks may reach besides public addresses. */

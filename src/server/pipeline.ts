@@ -78,6 +78,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     takeTurn(exchange, endpoint) {
       // The operator's own process has no other callers.
       if (exchange.caller.kind === "operator") return undefined;
+      // `direct`: the routes of check-ins, which the listener itself finds (app.ts).
       const isQuick = routeOf(exchange, endpoint).direct === true && isShort(exchange.request);
       const rounds = isQuick ? checkins : requests;
       // Undefined: it begins at once.
@@ -104,6 +105,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       // The operator may always add data; only `serve` knows the maximum.
       if (route.grows === true && org !== undefined && caller.kind !== "operator")
         exchange.requireRoom = (input, grows) => budget.require(org, input, grows);
+      // The exchange is both what the handler is told of the call, and what its input is read from.
       const reply = route.answer(exchange, exchange);
       if (route.held !== true || exchange.waitS === 0) return reply;
       // The rights may have ended while the poll was held. If they have, this is the answer even where the handler failed.

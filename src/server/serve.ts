@@ -79,7 +79,8 @@ const forwardedPerS = 12_500_000;
 export async function startServer(options: ServeOptions, { system, log }: Edges): Promise<Serving> {
   refuseOpenHttp(options);
   warnOfOpenDatabase(options, log);
-  // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do.
+  // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do. A successor is the next process of an updated
+  // service, and starts while the former one still runs (src/cli/handover.ts).
   const takeLock = options.isSuccessor === true ? inheritLock : lockDirectory;
   const unlock = options.databaseUrl === undefined ? takeLock(options.dataDirectory, log) : () => undefined;
   try {

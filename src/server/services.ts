@@ -53,17 +53,22 @@ export type Services = ServerOptions & {
   /** Limits wrong guesses and resumed registrations. */
   throttle: Throttle;
   authorities: Authorities;
+  /** What the files of all nodes of an organization share. */
   views: Views;
+  /** Configurations of nodes that were rendered, by their digest. */
   renderings: Renderings;
   /** Archives of nodes' files, by ETag and version. */
   packed: BoundedCache<Uint8Array<ArrayBuffer>>;
+  /** Work that takes milliseconds of the one thread, such as renderings: one piece at a time. */
   heavyWork: InTurn;
   /** Plans of policies: they take up to a second in slices, while `heavyWork` goes on. */
   planning: InTurn;
   /** Tests of policies before an edit by hand. */
   testing: InTurn;
   checkins: Checkins;
+  /** Finds nodes whose keys two machines use. */
   clones: Clones;
+  /** Compares the clocks of nodes with the one of this server. */
   nodeClocks: NodeClocks;
   /** What is wrong with this server itself. */
   warnings(): Warning[];
@@ -74,12 +79,18 @@ export type Services = ServerOptions & {
   reports: Reports;
   /** Since when organizations have had their configuration versions. */
   ages: VersionAges;
+  /** Which files each node was sent last. */
   sentFiles: SentFiles;
+  /** Sends datagrams to ports of nodes, to show whether they are reachable. */
   probes: Probes;
+  /** TCP fallback by the listener of the control plane, for lighthouses and relays of this machine. */
   planeFallback: PlaneFallback;
   pathReports: PathReports;
+  /** Sums of paths by group, for the map. */
   groupPaths: GroupPathSums;
+  /** The underlay addresses of peers that nodes are told, for the time without a lighthouse. */
   addresses: Addresses;
+  /** What relays forward for other nodes, by month. */
   relayed: Relayed;
   flowReports: FlowReports;
   /** Streams of events to consoles. */

@@ -8,7 +8,7 @@ import { endpoint } from "../endpoint.ts";
 import { since, Text, Time } from "../values.ts";
 
 const Pem = (max: number) => v.pipe(foreignText(max), v.regex(/^-----BEGIN NEBULA CERTIFICATE/));
-/** Two certificates of each of 500 nodes. */
+/** Characters: two certificates, of 2 KiB each, of each of 500 nodes. */
 const maxPems = 2_097_152;
 
 /** How long before its end a certificate of an offline CA is due to be replaced. */

@@ -1,5 +1,5 @@
 // Domains of e-mail addresses that organizations claim. Addresses from an organization's provider count only in domains that the
-// organization has proven.
+// organization has proven: elsewhere, the provider's word does not make them the address of a user.
 
 import * as v from "valibot";
 import { comparedText } from "../../base/text.ts";

@@ -1,6 +1,6 @@
 // Providers of identities (OpenID Connect) and their settings. Staff manage those of the installation, administrators those of an
 // organization. Users of an organization's provider are valid in that organization only, and their e-mail addresses count only in
-// domains that it has verified (domains.ts).
+// domains that it has verified (domains.ts). What the keys of a setting mean: protocol/settings.ts.
 
 import { GroupName } from "../../protocol/values.ts";
 import * as v from "valibot";

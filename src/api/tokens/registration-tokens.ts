@@ -118,8 +118,8 @@ export const registrationTokensApi = {
     usersOnly: true,
     summary: "Create a token for registering machines. It is shown once, with the command line to paste",
     grows: true,
-    // Machines with the token get its rights at once: so creating it needs what an approval, or a change of a node's
-    // groups, needs.
+    // Machines with the token get its rights at once: so the fields that give rights need a fresh second factor, as an approval or a
+    // change of a node's groups does. The others (false) need none.
     fresh: {
       groups: hasSome,
       is_lighthouse: isOn,

@@ -27,7 +27,10 @@ export function diff(before: string, after: string, maxCells = 4_000_000): strin
   return hunks.join("");
 }
 
-/** The lines from `start` up to `end`, counted from 0, as a unified diff names them: the first one, counted from 1, and how many. */
+/**
+ * The lines from `start` up to `end`, counted from 0, as a unified diff names them: the first one, counted from 1, and how many. An empty
+ * range names the line before it.
+ */
 const rangeOf = (start: number, end: number) => `${start === end ? start : start + 1},${end - start}`;
 
 /** All lines of both texts, each with a space, "-" or "+" before it. */
@@ -55,6 +58,7 @@ function compareMiddle(a: readonly string[], b: readonly string[], maxCells: num
       common[i * width + j] =
         a[i] === b[j] ? commonFrom(i + 1, j + 1) + 1 : Math.max(commonFrom(i + 1, j), commonFrom(i, j + 1));
   const marked: string[] = [];
+  // Where both ways keep as many lines, the deleted lines come first.
   for (let i = 0, j = 0; i < a.length || j < b.length;) {
     if (i < a.length && j < b.length && a[i] === b[j]) {
       marked.push(` ${a[i++]}`);

@@ -127,6 +127,7 @@ async function plan(
   return undefined;
 }
 
+/** `repeatable`: sent again after a failure of the network. What commands send by this may arrive twice. */
 function apiOf(send: Sender): Api {
   return {
     call: async (of, params, ...given) =>

@@ -51,6 +51,7 @@ export const create: Implementation = {
         `Warning: ${body.network} is a public range. Nodes can no longer reach its real addresses. Private ranges: 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10.`,
       );
     }
+    // For the line to repeat, if the control plane wants the owner confirmed (`confirmable`).
     const words = ["admin", "org", "create", body.slug];
     const flags = ["network", "network6", "name", "certificate-version", "owner"];
     const org = await confirmable(values, words, flags, () =>

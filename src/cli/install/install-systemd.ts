@@ -19,6 +19,7 @@ export const command: Implementation = {
     const { areNamesOn } = await import("../../node/enroll/optional-services.ts");
     const { requireSafePrograms, requireSystemd } = await import("../../node/enroll/service-checks.ts");
     const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
+    // First whether this system can have systemd at all; below, whether systemd runs and this is root.
     if (!settings.dryRun) requireManager("systemd", system);
     const { applyChanges, planChanges } = await import("../../platform/apply.ts");
     const slug = values.text("org-slug");
@@ -40,7 +41,8 @@ export const command: Implementation = {
     const hadNames = areNamesOn(settings, system);
     await applyChanges(changes, system);
     if (hadNames && !areNamesOn(settings, system)) {
-      // systemd does not clear them if it stops the unit between a crash and the restart.
+      // systemd-resolved may still have the names: the unit clears them when it ends, but not if systemd stops it between a crash and
+      // the restart.
       const { clearNames } = await import("../../node/names/keep-names.ts");
       await clearNames("resolved", system, log);
     }

@@ -65,7 +65,7 @@ export const command: Implementation = {
     await applyChanges(changes, system);
     if (isUninstall) {
       removeWintun(places, system);
-      // A daemon that was killed has not removed its names.
+      // A daemon that was killed has not removed its names from the table by which Windows chooses name servers (NRPT).
       const { clearNames } = await import("../../node/names/keep-names.ts");
       await clearNames("nrpt", system, log);
     }

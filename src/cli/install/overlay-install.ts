@@ -125,6 +125,7 @@ export async function runInstall(context: Context, { restarts }: { restarts: boo
   const { rememberVersions } = await import("../../node/engine/engine.ts");
   const { engineMembers } = await import("../node/engine-members.ts");
   const request = { ...(await engineRequest(values)), isUpdate: restarts };
+  // The organizations of this machine, each with what examines and restarts its engine.
   const members = await engineMembers(context, { isOptional: !restarts });
   if (settings.dryRun) {
     output.plan(await plan(request, restarts ? members : [], context));

@@ -84,6 +84,7 @@ async function makeUpdater(context: Context, organization: Organization) {
       const engine = findEngine(settings, system);
       return engine === undefined ? null : engineVersion(engine.path, system).catch(() => null);
     },
+    // From source, the executable is Bun, which has another version.
     agentVersion: async () =>
       buildInfo.target === "source"
         ? buildInfo.version
@@ -107,6 +108,7 @@ async function makeUpdater(context: Context, organization: Organization) {
         ? undefined
         : "The agent of this machine belongs to a package, which its package manager updates";
     },
+    // How often systemd has started the daemon again: more of them after an update mean that it crashes.
     async agentRestarts() {
       if (!hasSystemd(system)) return undefined;
       const restarts = (await unitProperties(daemonUnit, ["NRestarts"], system))?.NRestarts;

@@ -13,7 +13,7 @@ import type { Mode } from "../../protocol/values.ts";
 import type { Context } from "../command.ts";
 import { daemonAddress, planRequestIfThere } from "../node/daemon-address.ts";
 
-/** `former`: what this machine has of the organization. `isStarted`: install engine and services, and start them. */
+/** `former`: what could be read of the organization's files here, if any. `isStarted`: install engine and services, and start them. */
 export type Enrollment = { registration: Registration; former: Salvaged; isStarted: boolean };
 
 export type Enrolled = {

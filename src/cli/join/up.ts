@@ -153,6 +153,7 @@ async function readKey(context: Context): Promise<JoinKey | undefined> {
       throw new AppError("usage", `--new-keys goes with a join key, and "${word}" is none`);
     }
     const { hideWord } = await import("../../platform/hide-word.ts");
+    // Other users of this machine could read the key in the list of processes.
     hideWord(word);
     return requireShortLived(parseJoinKey(word));
   }

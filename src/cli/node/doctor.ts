@@ -76,6 +76,7 @@ async function examine(slugs: readonly string[], context: Context) {
       () => undefined,
     );
   };
+  // In the daemon's answers, an organization is a "team".
   const statusOf = (slug: string) => report?.teams.find(({ team }) => team === slug);
   const groups = await Promise.all([
     examineMachine(settings, await controlPlaneData(), system),

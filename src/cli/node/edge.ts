@@ -42,6 +42,7 @@ async function run(context: Context): Promise<void> {
   const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   const open = () => openOrganization(settings.configRoot, slug);
   const organization = open();
+  // There is no plan: runEdge decides in each of its rounds which parts run.
   if (settings.dryRun) return output.plan([]);
   requireRoot(system);
   // The executable is built for short commands, and compiles code late (build.ts). This process compiles as early as usual.
@@ -59,6 +60,7 @@ async function run(context: Context): Promise<void> {
   const { directory } = organization;
   const isUp = () => !isStopped(directory) && readRevokedNote(directory) === undefined;
   if (!needsEdge(organization)) output.say(`${slug} needs nothing beside its engine now`);
+  // `isLasting`: it returns once no part is needed any more.
   await runEdge(
     { slug, directory, open, control, command, log, system },
     { parts: edgeParts, isUp, isLasting: false, signal: over.signal },

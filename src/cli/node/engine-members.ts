@@ -31,7 +31,7 @@ export async function engineMembers(context: Context, { isOptional = false } = {
       slug,
       examine: () => examineEngine({ slug, directory, config: { mode } }, settings, system),
       prepare: (version) =>
-        // After a failure, the next check-in decides.
+        // Decides about offloads and buffers for this engine before it starts. After a failure, the next check-in decides.
         decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined),
       synchronize: () => synchronizeHere(slug, context),
       restart: undefined,

@@ -53,7 +53,10 @@ export async function listNames(context: Context): Promise<void> {
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
 }
 
-/** The names as --json prints them. `suffixes`: without `reason`, names also end in the suffix; else it says why they do not. */
+/**
+ * The names as --json prints them: there, as in the protocol of the daemon, an organization is a `team`. `suffixes`: without `reason`,
+ * names also end in the suffix; else it says why they do not.
+ */
 function listedNames(
   { block, leftOut, service, names, without }: NamesState,
   suffixes: readonly { slug: string; name: string; reason?: string | undefined }[],

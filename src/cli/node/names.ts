@@ -107,7 +107,7 @@ export const command: Implementation = {
   },
 };
 
-/** Throws usage for a flag that has no effect without another one. `allow` and `disallow` have no action. */
+/** Throws usage for a flag that has no effect without another one. Not called with `allow` and `disallow`, which take --org-slug alone. */
 function refuseMisplaced(
   values: Context["values"],
   action: "on" | "off" | "run" | "clear" | undefined,

@@ -167,6 +167,7 @@ async function throughSystemd(
     const { refuseUnnotedRevocation } = await import("../../node/contact/check-auth.ts");
     const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
     const deps = organizationDeps(organization, settings, { system, log, command });
+    // Where nothing can be written, a revocation may not be noted here: then it asks the control plane.
     await refuseUnnotedRevocation(organization, deps);
     await startServices(organization, context);
   }

@@ -25,7 +25,7 @@ export async function serviceRemoval(
   return [...unblocking, ...(isOurs ? planSystemdRemoval(slug, settings) : [])];
 }
 
-/** Stops the engine: through systemd, through the daemon, or directly. */
+/** Stops the engine: through systemd, through the daemon, or directly. `changes`: those of serviceRemoval. */
 export async function stopOverlay(
   leaving: Leaving,
   changes: readonly Change[],

@@ -153,9 +153,8 @@ export const command: Implementation = {
     const isSuccessor = former !== undefined;
     const serving = await startServer({ ...options, isService, isSuccessor }, { system, log });
     await announce(serving, options, { ...context, log });
-    // Before the server reports that it is ready: a supervisor may then send SIGHUP at once, which would end a
-    // process without a handler.
-    // Only a supervisor follows the process id of a successor.
+    // Before the server reports that it is ready: systemd may then send SIGHUP at once, which would end a process without a handler.
+    // Without systemd nothing follows the process id of a successor, so there is no handover.
     const handedOver = isService ? handOver(system, log) : ended;
     const notices = await notifySystemd(system, log);
     // Tells the former process that this one answers (handover.ts).

@@ -22,6 +22,7 @@ export async function lighthouseStep(
   if (org === undefined || !wantsLighthouse) return undefined;
   const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   const { hasPendingKeys } = await import("../../node/enroll/pending.ts");
+  // An API base is stored: this machine is registered, even if other files are damaged.
   if (salvageOrganization(configRoot, org.slug).apiBase !== undefined) return "finish";
   return hasLighthouse && !hasPendingKeys(configRoot, org.slug) ? undefined : "join";
 }

@@ -21,6 +21,7 @@ export async function installationChanges(request: SetupRequest, { system }: Con
     { settings: request.settings, unit: control.controlService(system.executable, isPrivilegedPort) },
     {
       hasUser: users.split("\n").some((line) => line.startsWith(`${control.controlUser}:`)),
+      // The user of the service must get through the directory above its data.
       isParentOpen: ((parent?.mode ?? 0) & 0o777) === 0o755,
       sysctl: readTextIfThere(control.controlSysctlPath),
       packagedSysctl: readTextIfThere(control.packagedSysctlPath),
@@ -93,6 +94,7 @@ export async function install(request: SetupRequest, context: Context): Promise<
   try {
     await applyChanges(await installationChanges(request, context), system);
   } catch (error) {
+    // The command that failed names the unit if it was the start of the service. Other failures have no journal.
     if (!(error instanceof AppError) || !error.message.includes(controlUnit)) throw error;
     const journal = ["/usr/bin/journalctl", "--unit", controlUnit, "--lines", "5", "--output", "cat"];
     const { stdout } = await system.run(journal);

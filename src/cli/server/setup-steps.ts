@@ -105,7 +105,10 @@ async function warnOfHubs(
   }
 }
 
-/** The next steps for the administrator. */
+/**
+ * The next steps for the administrator. `newcomer`: an administrator who exists, and has not signed in yet. `counted`: the nodes and
+ * lighthouses that the organization has.
+ */
 export function summary(
   request: Pick<SetupRequest, "publicUrl" | "administrator" | "newcomer" | "org" | "counted">,
   {

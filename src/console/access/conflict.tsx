@@ -138,6 +138,7 @@ function useAuthors(slug: string): AuthorOf {
     const about = data.filter((each) => isAbout(each, `rule/${rule?.id}`));
     const event = about.toSorted((a, b) => b.id - a.id)[0];
     if (event === undefined) return undefined;
+    // Without the IP address, which actorOf would add to the name.
     const name = actorOf({ ...event, actor: { ...event.actor, ip: null } }, names);
     return { name: name === me.value?.email ? "You, in another tab" : name, at: event.at };
   };

@@ -234,6 +234,7 @@ export function ChangeDetails({ plan: { access }, change, close }: DetailsProps)
   );
 }
 
+/** Not shown if each class is one pair: then the list of classes has all pairs. */
 function Pairs({ access }: Pick<Plan, "access">) {
   // Made when it is opened: there may be a thousand.
   const [isOpen, setOpen] = useState(false);

@@ -85,7 +85,7 @@ function receive(draft: Draft, newest: Saved): void {
   }
   saved.value = newest;
   if (outcome === "nothing left to save") {
-    // Without edits, the sentences about a change that could not be taken back stay.
+    // Without edits there is nothing to discard, and `discard` would also drop `undoNotes`, such as that nothing can be taken back.
     if (rules.value === undefined) error.value = undefined;
     else discard(draft);
     return;

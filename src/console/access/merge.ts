@@ -128,7 +128,10 @@ export function mergeRules(
   return { rules, clashes };
 }
 
-/** The rules of now with a saved change reversed. `left`: what cannot be undone, as sentences. */
+/**
+ * The rules of now with a saved change reversed: the edit from what it added (the base) back to what it removed is merged with them.
+ * `left`: what cannot be undone, as sentences.
+ */
 export function undoing(
   rulesNow: readonly Rule[],
   { added, removed }: Edits,
@@ -136,7 +139,7 @@ export function undoing(
   const gone = removed.filter(isAboutGone);
   const restorable = removed.filter((rule) => !isAboutGone(rule));
   const successors = successorsOf(restorable, added);
-  // Ids below those that a draft gives its new rules.
+  // Restored rules are new ones, and get ids below zero (newId), lower than those of the draft's own new rules.
   const lowest = Math.min(0, ...rulesNow.map(({ id }) => id));
   const restored = restorable.map((rule, at) => ({
     ...rule,

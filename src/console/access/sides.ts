@@ -21,7 +21,7 @@ export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T
 export const targetOf = (word: string): string =>
   /^[\d.a-f:]+\/\d{1,3}$/i.test(word) ? `network:${word.toLowerCase()}` : word;
 
-/** The peer of a rule, as rules write it: without that prefix, which it has after a changed direction made the target the peer. */
+/** The peer of a rule, as rules write it: without that prefix. A change of the direction makes the target the peer, prefix included. */
 export const peerOf = (word: string): string => word.replace(/^network:/, "");
 
 /**

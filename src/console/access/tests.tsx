@@ -87,7 +87,7 @@ type LineProps = { row: TestRow; draft: Draft; edit: (() => void) | undefined };
 function TestLine({ row: { test, state }, draft, edit }: LineProps) {
   const tests = testsOf(draft);
   const plan = draft.plan.value;
-  // Numbered as the control plane does: in the order of the request.
+  // Numbered as the control plane does: in the order of the request. 0: it is not sent, being deleted or about what is gone.
   const number = testsLeft(draft).indexOf(test) + 1;
   const passes =
     plan === undefined ? test.passes : !plan.tests.failing.some((each) => each.startsWith(`Test ${number}:`));

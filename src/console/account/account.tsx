@@ -16,6 +16,7 @@ import { Identities } from "./identities.tsx";
 import { SecondFactors } from "./second-factors.tsx";
 import { SessionList, type SessionsPath } from "./session-list.tsx";
 
+/** Without Identities, which shows nothing where there is no provider. */
 const sections = ["Second factor", "Passkeys", "Password", "Sessions", "Dates"];
 
 /** While a required second factor is missing, this page stands in place of every other. */

@@ -75,6 +75,7 @@ export function Questions({ asked, isFirst, changed, setCodes, close }: Question
 type NewProps = {
   /** The first second factor needs the password. */
   isFirst: boolean;
+  /** After a change: closes the dialog, and shows the new recovery codes or reads the factors again. */
   changed(codes?: Codes): Promise<void>;
   close(): void;
 };

@@ -8,8 +8,8 @@ import { dayOf } from "../words/ago.ts";
 import { hasWords, searchWords } from "../words/search.ts";
 
 /**
- * Words of the address. `from` and `to` are days of the browser's zone, both included, or hours of a day: "2026-11-26T08",
- * whose beginnings they mean. `about`: one of the parts below.
+ * Words of the address. `from` and `to` are days of the browser's zone, both included, or hours: "2026-11-26T08" means the beginning
+ * of that hour, so that the hour of `to` is not included. `about`: one of the parts below, or `failures`.
  */
 export type Filter = {
   about: string;

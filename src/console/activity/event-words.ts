@@ -10,7 +10,7 @@ import { eventKinds, eventNouns, type Event as AuditEvent } from "../../api/even
 import { columnOf, itemText, wordOf, type Settings } from "../../protocol/settings.ts";
 import { ruleChangeOf, unlistedIn } from "./rule-change.ts";
 
-/** `words`: of groups of providers. `settings`: whose changes an event of a type holds. */
+/** `words`: of groups of providers. `settings`: by type of event, the settings whose changes such an event holds. */
 export type Known = {
   names: Names;
   things: Things;

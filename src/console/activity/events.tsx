@@ -26,6 +26,7 @@ function useKnown(props: EventsProps): Known {
   const { events, settings } = props;
   const { names, things } = useNames(props);
   const words = useProviderWords(currentSlug.value ?? "", events.some(namesProvider));
+  // `settings` is always the same object.
   return useMemo((): Known => ({ names, things, words, settings }), [names, things, words]);
 }
 
@@ -174,6 +175,7 @@ function Detail({ event, known, changes, mayUndo }: DetailProps) {
     ]),
     [
       "Event",
+      // Members are told no hash (server/audit/read.ts).
       <>
         <code>
           {id}

@@ -66,7 +66,10 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
       const fresh = more.filter(({ id }) => !ids.has(id));
       return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxKept);
     });
-  /** Reads `count` events before an id. `untilId`: reads on, back to this id, but not beyond the oldest event of a full page. */
+  /**
+   * Reads `count` events before an id. `untilId`: reads on, back to this id. Stops earlier if `maxKept` newer ones were read: there
+   * is no room for more.
+   */
   const read = (before: number, count = limit, untilId?: number) => {
     const { signal } = over.current;
     setReading(true);
@@ -79,6 +82,7 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
         if (signal.aborted) return;
         setError(undefined);
         add(found);
+        // An answer has the oldest event first, `kept` the newest.
         const oldest = found[0]?.id;
         if (oldest === undefined) setAll(true);
         else if (untilId !== undefined && oldest > Math.max(untilId, kept.current.at(-1)?.id ?? 0))

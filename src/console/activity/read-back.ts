@@ -8,7 +8,7 @@ export type Span = { start: number | undefined; end: number | undefined };
 
 /**
  * The events of a time, the newest first, about `max` at most. `page`: those before an id, the oldest first. `tell`: how
- * many were read so far.
+ * many were read so far. Among the events are those before `start` that the last page has.
  */
 export async function readBack(
   page: (before: number) => Promise<AuditEvent[]>,

@@ -1,5 +1,6 @@
 // Checks an answer against the contract. While it is bundled for browsers, a function
-// without the check takes this one's place, because the bundle has no schemas (server/console/bundler.ts).
+// without the check takes this one's place, because the bundle has no schemas (server/console/bundler.ts). So this one runs in
+// tests alone.
 
 import { endpointOf } from "../../api/all-endpoints.ts";
 

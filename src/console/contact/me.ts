@@ -96,6 +96,7 @@ export async function readMe(): Promise<void> {
   ]);
   tabs.postMessage(user.id);
   if ((me.peek()?.id ?? user.id) !== user.id) return forget();
+  // From now on, the server refuses changes if the session belongs to another user than this page.
   actFor(user.id);
   organizations.value = all.map((each) => ("name" in each ? each : { ...each, ...closed, name: each.slug }));
   factors.value = ownFactors;

@@ -92,6 +92,7 @@ function open(slug: string, ports: Set<Port>, failures: number): Stream {
 
 /** Finds out whether the session or the rights ended, or the server is only starting. */
 async function refused(slug: string, stream: Stream): Promise<void> {
+  // No use of the session: a page that is left open must not keep it alive.
   const headers = { "Session-Use": "none" };
   const status = await fetch(apiPath(organizationsApi.retrieve, { slug }), { headers }).then(
     (answer) => answer.status,

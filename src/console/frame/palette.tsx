@@ -78,7 +78,7 @@ function groupsOfPages(tables: Tables): Group[] {
   ];
 }
 
-/** Opens the page of a node. `cut`: see useCut. */
+/** Opens the page of a node. `cut`: how many paths have no other way than a relay that is away (useCut). */
 function commandOf({ id, name, ip_address, ...node }: Node, slug: string, cut: number | undefined): Command {
   const [state, hint] = stateOf({ ...node, cut });
   const path = pathOf(slug, "nodes", id);

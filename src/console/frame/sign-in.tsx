@@ -17,6 +17,7 @@ import { Failure } from "../ui/parts.tsx";
 
 export function SignIn() {
   const isAgain = me.value !== undefined;
+  // A dialog places the focus itself; "-sign-in" is the key of a page that no address has.
   useHeadingFocus(isAgain ? undefined : "-sign-in");
   if (isAgain)
     return (

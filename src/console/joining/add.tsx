@@ -171,6 +171,7 @@ function Made({ token, again }: { token: Token; again(): void }) {
       ))}
       {is_lighthouse ? ", as a lighthouse" : ""}; key until{" "}
       <time datetime={utc(end)} title={exact(end)}>
+        {/* Within 20 hours the time of day alone is clear. */}
         {timeFormat(
           end - Date.now() < 20 * 3_600_000
             ? { timeStyle: "short" }

@@ -115,7 +115,7 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
   const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
   const params = { slug, id: machine.id };
   const isApproval = verb === "approve";
-  // An approval that is withdrawn.
+  // The refusal of a machine that is approved already withdraws the approval.
   const body = machine.approved_at === null ? undefined : { state: "approved" as const };
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   // The join key, if refusing may revoke it.

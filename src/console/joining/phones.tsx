@@ -68,6 +68,7 @@ export function Phones() {
           <Why title={whyNot} />
         </div>
       );
+    // The control plane has signed. `file` is undefined once it was downloaded.
     if (held?.made !== undefined) {
       const { node, file } = held.made;
       return (
@@ -139,7 +140,7 @@ function Own({ slug, choose }: { slug: string; choose(phone: Node): void }) {
   );
 }
 
-/** `phone`: the one to import again; undefined for a new one. `held`: the import that this tab has begun and not ended. */
+/** `phone`: the one to import again; undefined for a new one. `held`: the import that this tab has begun and not ended, with its key. */
 type FormProps = { phone: Node | undefined; held: PhoneImport | undefined; cancel(): void };
 
 function PhoneForm({ phone, held, cancel }: FormProps) {

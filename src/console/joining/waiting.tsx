@@ -24,6 +24,7 @@ import { AnswerDialog, AnswerTogether, comparison, useTwinsAndTokens } from "./a
 export function Waiting() {
   const slug = currentSlug.value ?? "";
   const { data, error, readAt = 0 } = useList(mayAdminister.value ? registrationsPath(slug) : "");
+  // `twins`: names that several machines or nodes have.
   const { twins, tokens } = useTwinsAndTokens();
   const owners = useMemberNames(slug);
   const order = query.value.get("order") ?? "name";

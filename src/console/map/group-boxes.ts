@@ -52,7 +52,10 @@ export function squareAt(at: number, squares: number, pitch: number): { x: numbe
   return { x: 12 + pitch * (at % columns), y: head + pitch * Math.floor(at / columns) };
 }
 
-/** One path for all squares of a kind: hundreds of elements would make the page slow. */
+/**
+ * One path for all squares of a kind: hundreds of elements would make the page slow. `half`: the filled half of a `part` square, whose
+ * outline is that of `off`.
+ */
 export function squaresPath(
   places: readonly { x: number; y: number }[],
   kind: SquareKind | "half",

@@ -51,6 +51,7 @@ const ground = {
 
 /** The hub in the middle, the others in a ring, and the paths between them as bands. */
 export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Props) {
+  // `hub`: the group that is mostly lighthouses, relays and routers, if there is one.
   const { hub, ring } = drawnOf(sums.groups);
   const findPair = useMemo(() => pairFinder(sums.pairs), [sums]);
   const order = orderOf(slug, ring, findPair);

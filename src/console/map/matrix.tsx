@@ -197,6 +197,7 @@ function cellsOf(groups: readonly Group[], pairs: readonly Pair[]) {
   );
   const rects = (wanted: (pair: Pair) => boolean, inset: number) =>
     cells.flatMap(({ pair, row, column }) => (wanted(pair) ? rectOf(row, column, inset) : [])).join("");
+  // The levels of heat.ts; 0: no round trip was measured.
   const heats = [0, 1, 2, 3, 4, 5].map((heat) =>
     rects(({ rtt_ms_median: median }) => heatLevel(median) === heat, 0),
   );

@@ -119,6 +119,7 @@ export function Names({ x, y, width, squares }: Point & { width: number; squares
           <Fragment key={name}>
             <Mark kind={kind} {...mark} />
             <text x={x + 28} y={line}>
+              {/* 28 before the name, 16 behind it, and 5.5 for each letter of the role. A letter of the name takes 6.5. */}
               {cut(name, width - 44 - 5.5 * role.length, 6.5)}
             </text>
             <text class="ts" x={x + width - 10} y={line} text-anchor="end">

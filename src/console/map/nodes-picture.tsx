@@ -133,6 +133,7 @@ function labelOf({ kind, rttMs, relays }: Edge): string {
   const trip = rttMs === undefined ? kind : `${msWords(rttMs)} ms`;
   return relays.length === 0 ? trip : `${trip} via ${cut(relays.join(", "), 110)}`;
 }
+/** In units of the picture: the letters, and 7 on each side. */
 const labelWidth = (edge: Edge) => 14 + tsLetter * labelOf(edge).length;
 
 /** Lighthouses are in the middle, the others on the ring in the order of their paths. */

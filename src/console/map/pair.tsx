@@ -32,6 +32,7 @@ type PairProps = {
 /** All about the paths between two groups, or within one. */
 export function PairPanel({ slug, from, to, groups, close }: PairProps) {
   const asked = { ...(from === null ? {} : { from }), ...(to === null ? {} : { to }) };
+  // Calm: read every 20 seconds, because reports of paths make no event.
   const { data, error } = useResource(apiPath(pathsApi.between, { slug }, asked), { isCalm: true });
   const name = pairName({ from, to });
   const closing = <Button kind="ghost" icon="close" isSmall label="Close" href={close} />;

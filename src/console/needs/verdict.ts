@@ -15,9 +15,13 @@ export type Verdict = {
   alarm?: { id: number; name: string; facts: string };
 };
 
+/** `cut`: how many paths have no other way than a relay that is away. */
 type Broken = Pick<GroupPaths["totals"], "broken" | "cut">;
 
-/** Whether all is well, in one sentence. `count`: of all needs. `totals`: of all paths; undefined until they are read. */
+/**
+ * Whether all is well, in one sentence. `hubs_away`: lighthouses and relays that are away. `count`: of all needs. `totals`: of all
+ * paths; undefined until they are read.
+ */
 export function verdictOf(attention: Attention, totals: Broken | undefined, count: number): Verdict {
   const { active, online, hubs_away, cloned, not_applied } = attention;
   if (active === 0) return { sign: "off", words: "No node is registered" };

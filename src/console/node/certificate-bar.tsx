@@ -11,7 +11,7 @@ const dayMs = 86_400_000;
 /** A node that is online renews when two thirds of the life have passed. Later than this share of it, something is wrong. */
 const lateShare = 0.75;
 
-/** The life of the certificate as a bar, with now and the renewal. */
+/** The life of the certificate as a bar, with now and the renewal. A phone renews nothing: its user imports a new file in time. */
 export function CertificateBar({ node: { certificate, phone, state } }: { node: Node }) {
   if (certificate === null)
     return (

@@ -67,6 +67,7 @@ const pillKinds: Readonly<Partial<Record<StateName, "good" | "warn" | "bad">>> =
 /** The state of a node, beside its name. */
 export function StatePill({ node, peers }: { node: Node; peers: readonly Path[] | undefined }) {
   const [state, word] = stateOnPage(node, {
+    // How many paths of the organization have no other way than a relay that is away.
     cut: useCut(currentSlug.value ?? ""),
     broken: peers?.filter(isBroken).length,
   });

@@ -58,6 +58,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   const [first] = broken;
   if (first !== undefined) return <Broken node={node} peer={first} others={broken.length - 1} />;
   if (node.not_applied_since != null) {
+    // `isSent`: the node has fetched the newer configuration.
     const { words } = behindWords(node, { isSent: true, now: now.value });
     return (
       <Problem
@@ -191,6 +192,7 @@ function usePermitted(slug: string, from: number, to: number | null): Explained[
   useEffect(() => {
     if (to === null) return undefined;
     let isOver = false;
+    // The answer's `permitted` does not depend on the protocol, which the request needs.
     call(rulesApi.test, { slug }, { from, to, protocol: "tcp" }).then(
       ({ permitted }) => isOver || setFound({ key, permitted }),
       (error: unknown) => {

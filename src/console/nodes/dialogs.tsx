@@ -29,7 +29,10 @@ const bulkProps = ({ nodes, close }: Asking, verb: string) => ({
 });
 const withSlug = (path: string) => path.replace("{slug}", currentSlug.value ?? "");
 
-/** The same from the terminal, for each node. `query`: of the API call, with its question mark. */
+/**
+ * The same from the terminal, for each node: of several, `item` stands for the name in a loop of the shell. `query`: of the API call,
+ * with its question mark.
+ */
 function terminalOf(
   nodes: readonly Item[],
   verb: string,

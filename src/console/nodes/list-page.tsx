@@ -248,7 +248,7 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
   // A search reads aliases, too: without their column, it needs no other columns, so that nodes are not put in order again.
   const drawnAliases = drawsAliases ? aliases : noAliases;
-  // 0, or 1 for any: rows are drawn anew only if the color of relays changes.
+  // How many paths depend on a relay that is away, as 0, or 1 for any: rows are drawn anew only if the color of relays changes.
   const cut = Number(isRed("relay", useCut(slug)));
   const every = useMemo(
     () =>

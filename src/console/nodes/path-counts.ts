@@ -25,7 +25,7 @@ export function usePathCounts(slug: string): CountsByNode {
   );
 }
 
-/** Problems first: "1 broken, 4 relayed, 18 direct". */
+/** Problems first: "1 broken, 4 relayed, 18 direct, 2 old". A path is old if it was reported before its relays were away. */
 export const pathWords = (counted: PathCounts | undefined): string =>
   (
     [

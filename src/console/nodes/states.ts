@@ -12,7 +12,7 @@ export type StateName = "waiting" | "online" | "relayed" | "limited" | "attentio
 
 /**
  * What is known of a node. `isLate`: it has lacked a configuration for longer than is usual. `broken`: how many peers do not
- * answer it. `cut`: see isRed. What is absent counts as well.
+ * answer it. `cut`: how many paths have no other way than a relay that is away (useCut). A field that is absent is no fault.
  */
 type Known = Standing &
   Partial<Pick<Node, "finding" | "is_lighthouse" | "is_relay" | "overlay_version">> & {
@@ -22,7 +22,7 @@ type Known = Standing &
     isOverdue?: boolean | undefined;
   };
 
-/** The state of a node: its shape and its word. The first that holds, the gravest first, but for those that cannot report. */
+/** The state of a node: its shape and its word. First the states of nodes that report nothing now, then the gravest that holds. */
 export function stateOf(node: Known): [StateName, string] {
   const { state, online, phone, broken = 0 } = node;
   if (state === "revoked") return ["revoked", "revoked"];

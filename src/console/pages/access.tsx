@@ -108,7 +108,7 @@ export function Access() {
 function Editor({ draft }: { draft: Draft }) {
   const open = draft.edited.value;
   const close = () => (draft.edited.value = undefined);
-  // With the page, the dialog is left.
+  // When the page is left, the dialog closes.
   useEffect(() => close, [draft]);
   return open === undefined ? null : (
     <RuleForm rule={open === "new" ? undefined : open} draft={draft} close={close} />

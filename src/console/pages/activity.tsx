@@ -336,7 +336,7 @@ const fields = [
 
 type FiltersProps = { slug: string; filter: Filter; events: readonly AuditEvent[] };
 
-/** Words and parts; who, what and when is asked for. */
+/** The search, and the parts of the log. A button opens the fields for actor, type, subject and days. */
 function Filters({ slug, filter, events }: FiltersProps) {
   const isOn = fields.some(([key]) => filter[key] !== "");
   const [isOpen, setOpen] = useState(isOn);

@@ -25,6 +25,7 @@ import { useAttention } from "../needs/use-needs.ts";
 import { numberText } from "../words/numbers.ts";
 import { KnownKey, pathOfCas, RotationDialog, RotationPanel, type Asked } from "./rotation.tsx";
 
+/** By the state of a CA, the state of a node whose sign looks alike. */
 const states: Readonly<Record<Authority["state"], StateName>> = {
   next: "limited",
   active: "online",

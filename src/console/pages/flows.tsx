@@ -16,6 +16,7 @@ import { Empty } from "../ui/parts.tsx";
 
 type Flows = AnswerOf<typeof flowsApi.list>;
 
+/** The titles of the columns, each with its width in fractions of the whole. */
 const flowHeads = { From: 2, To: 2, On: 1, New: 1, Unanswered: 1, "Seen by": 1, Last: 2 };
 const useHeads = { Rule: 1, "Last use": 2, Flows: 1, "By nodes": 1 };
 
@@ -67,6 +68,7 @@ export function FlowsPage() {
   );
 }
 
+/** A side without a name is an address that no node had for the whole interval. */
 function textsOf(flow: Flows["flows"][number]): (string | number)[] {
   const { from_name, to_name, address, protocol, port, flows, unanswered, seen_by, last_at } = flow;
   const on = protocolAndPort(protocol, port);

@@ -19,6 +19,7 @@ export function LastDay({ points, everyS }: LastDayProps) {
   // Hours before the first start would look like an outage.
   const first = secondsOf(points[0]);
   const start = Math.max(from, Math.min(first, to - hourS));
+  // A place for each step of the day, also for those without a point.
   const places = evenly(points, everyS, [start, to]);
   const most = (value: (point: Point) => number | null) =>
     Math.max(0, ...points.map((point) => value(point) ?? 0));

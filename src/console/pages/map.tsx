@@ -60,6 +60,7 @@ export function readMapAhead(): void {
   readAheadOf(apiPath(pathsApi.groups, { slug }));
 }
 
+/** Up to `maxNodes` nodes are boxes with single paths. More are squares in boxes of their groups, and very many only groups. */
 export function MapPage() {
   const slug = currentSlug.value ?? "";
   const { data: sums, error } = useResource(apiPath(pathsApi.groups, { slug }), { isCalm: true });
@@ -213,8 +214,10 @@ type GroupMapProps = { slug: string; sums: GroupPaths; nodes: readonly ListedNod
 
 /** `nodes`: undefined if they are too many to draw each. */
 function GroupMap({ slug, sums, nodes }: GroupMapProps) {
+  // The paths of each node, for its square; "" reads none.
   const counts = usePathCounts(nodes === undefined ? "" : slug);
   const { totals, pairs, groups } = sums;
+  // Without groups of phones alone, which have no paths.
   const all = peopled(groups);
   const isMany = nodes === undefined || all.length > maxDrawn;
   const isPhone = isNarrow.value;

@@ -327,6 +327,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
   const slug = currentSlug.value ?? "";
   const params = { slug, id: member.id };
   const [role, setRole] = useState<Role>(member.role);
+  // For a new owner whom another user invited: the control plane asks for the number of the user (OwnerNumber).
   const [userId, setUserId] = useState("");
   const body = { role, ...(userId === "" ? {} : { owner_id: Number(userId) }) };
   const form = useAction(async () => {

@@ -43,6 +43,7 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
   const path = apiPath(rolloutsApi.list, { slug });
   const { data, error } = useResource(apiPath(rolloutsApi.list, { slug }, { page_size: listed }));
   const id = asked === undefined ? data?.[0]?.id : Number(asked);
+  // The empty path sends no request.
   const one = id === undefined ? "" : apiPath(rolloutsApi.retrieve, { slug, id });
   const { data: shown, error: failed } = useResource(one);
   const [action, setAction] = useState<Action>();

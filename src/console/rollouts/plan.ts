@@ -18,7 +18,7 @@ export function runningWords(nodes: readonly Known[], key: keyof Known): string 
     .join(", ");
 }
 
-/** Those that do not have all of these versions, or a higher one. An empty version stays as it is. */
+/** The nodes whose agent or engine is known to be older. "": the rollout does not change that part. */
 export const olderThan = <N extends Known>(nodes: readonly N[], { agent, engine }: Versions): N[] => {
   const isOlder = (wanted: string, has: string | null) =>
     isVersion(wanted) && has !== null && isVersion(has) && compareVersions(has, wanted) < 0;

@@ -33,6 +33,7 @@ export function Dialog({
   isPalette = false,
   children,
 }: DialogProps) {
+  // A title may hold the name of a user, whose characters must not change the direction of the rest.
   const title = unturned(givenTitle);
   const element = useRef<HTMLDialogElement>(null);
   const [isWarned, setWarned] = useState(false);
@@ -64,7 +65,7 @@ export function Dialog({
       class={isPalette ? "palette" : undefined}
       aria-label={title}
       onCancel={(event: Event) => {
-        // One that cannot be cancelled is followed by the event that it closed.
+        // A second Escape cannot be cancelled: the browser closes the dialog, and `onClose` follows.
         if (!event.cancelable) return;
         event.preventDefault();
         leave();

@@ -14,7 +14,7 @@ import { callText, commandText, type Terminal } from "../words/terminal.ts";
 
 export type View = VNode | readonly VNode[] | string | null | undefined;
 
-/** A text from the control plane, which may contain a command. */
+/** A text from the control plane, which may contain a command: `commandsIn` returns text and commands in turns. */
 export function TextWithCommands({ text }: { text: string }) {
   return <bdi>{commandsIn(text).map((part, at) => (at % 2 === 0 ? part : <code>{part}</code>))}</bdi>;
 }

@@ -36,7 +36,11 @@ const positionsOf = (version: number): number[] => {
   );
 };
 
-/** The bytes of a code with its checks: the squares that no pattern takes, by 8. */
+/**
+ * The bytes of a code with its checks: the squares that no pattern takes, by 8. Of all squares, (4 * version + 17) ** 2, these are
+ * taken: 192 by the corners (64 each), 31 by the format and the dark square, 2 * (4 * version + 1) by the timing lines, 36 by the
+ * version from 7 on. Of `count` ** 2 alignment squares (25 each) 3 are missing, and each of 2 * (count - 2) shares 5 with a timing line.
+ */
 function bytesOf(version: number): number {
   const count = positionsOf(version).length;
   const aligned = count === 0 ? 0 : (25 * count - 10) * count - 55;
@@ -145,7 +149,8 @@ function draw(version: number, bytes: readonly number[]): Modules {
     [3, size - 4],
   ] as const)
     square(x, y, 4, [2, 4]);
-  // The format, twice: level L (1, before the three bits of the mask) and the mask.
+  // The format, twice: level L (1, before the three bits of the mask) and the mask. The standard inverts it by 21,522, so that no
+  // format is light everywhere.
   const format = guarded(8 | mask, 10, 1335) ^ 21_522;
   for (let at = 0; at < 15; at++) {
     const isDark = ((format >> at) & 1) === 1;

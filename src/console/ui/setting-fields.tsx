@@ -83,6 +83,7 @@ export function SettingField({
   offered: items,
 }: SettingProps): VNode {
   const { label = "", more, words, values = words, choices = words, placeholder } = setting;
+  // `none`: the word for null. `stays`: once set, the value cannot be changed.
   const { offered, unit, none, initial, secret = false, stays = false } = setting;
   const saved: Scalar = Object(present)[field];
   const value: Scalar | readonly unknown[] = Object(now)[field] ?? null;

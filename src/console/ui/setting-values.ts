@@ -4,7 +4,7 @@ import { itemOf, itemText, type Settings } from "../../protocol/settings.ts";
 
 /**
  * What a form begins with: the saved values, or the initial ones of a new thing. `saved`: an answer of the API. Items of its lists
- * lose what requests do not take. The caller says the type.
+ * lose what requests do not take. The caller says the type: `Object(…)` makes it `any`.
  */
 export function valuesOf(settings: Settings, saved: object = {}) {
   const values: Record<string, unknown> = {};

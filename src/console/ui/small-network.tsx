@@ -15,6 +15,7 @@ const ellipse = { x: 102, y: 52 };
 const letterWidth = 6;
 
 export function Network({ groups, pairs }: NetworkProps) {
+  // `hub`: the group that is mostly lighthouses, relays and routers, if there is one. It stands in the middle.
   const { hub, ring } = drawnOf(groups);
   const find = pairFinder(pairs);
   const { order } = ringOrder(ring, (a, b) => pathsOf(find(a.name, b.name)));

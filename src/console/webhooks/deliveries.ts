@@ -28,7 +28,9 @@ export const isUnderWay = ({ state, message, next_attempt_at }: Delivery, now: n
 /** The deliveries that a page has read, the newest first. `isAll`: nothing older is on the control plane. */
 export type Known = { items: readonly Delivery[]; isAll: boolean };
 
-/** Adds the newest deliveries, or those that were read before a known id. `isEnd`: nothing is older than what was found. */
+/**
+ * Adds the newest deliveries, or, with `before`, those that are older than this id. `isEnd`: nothing is older than what was found.
+ */
 export function withFound(
   known: Known,
   {
@@ -37,9 +39,10 @@ export function withFound(
     before,
   }: { found: readonly Delivery[]; isEnd?: boolean; before?: number | undefined },
 ): Known {
+  /** The delivery at which both lists must meet, so that none is missing in between. */
   const seam = before ?? found.at(-1)?.id;
-  // More are new than one request reads, so some between were not read: the page begins anew. An answer to an earlier
-  // request for older ones no longer fits.
+  // They do not meet. Newest ones: nothing was read yet, or more are new than one request reads. The page begins with these.
+  // Older ones: the page has begun anew since they were asked for. They are dropped.
   if (!known.items.some(({ id }) => id === seam))
     return before === undefined ? { items: found, isAll: isEnd } : known;
   const all = new Map([...known.items, ...found].map((each) => [each.id, each]));

@@ -33,7 +33,7 @@ export function useSending(log: Log, wanted: readonly Delivery[]) {
         // The delivery is already under way.
         if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
       });
-    // An answer to an earlier request would bring back the former outcome.
+    // A reading that began before `again` may still bring the former outcome, which must not be told: read once more first.
     await refresh(log.path);
     setSent(wanted.map(({ id }) => id));
   });
@@ -55,6 +55,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   const join = (found: readonly Delivery[], before?: number) =>
     setKnown((now) => withFound(now, { found, isEnd: found.length < readAtOnce, before }));
   const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
+  // `isCalm`: not read after each event, since the timer below reads it then.
   const { data, error } = useResource(pathBefore(), { isCalm: true });
   useEffect(() => data && join(data), [data]);
   // How many more readings an event asks for.
@@ -67,9 +68,8 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
       if (oldest < 0 && looks.current === 0) return;
       if (oldest < 0) looks.current--;
       void refresh(path);
-      // The oldest deliveries of a webhook are sent first, and may lie beyond those that `refresh` reads. A failure needs
-      // no sentence: the bar says that the control plane is away.
-      // The page that ends with the oldest one under way.
+      // The oldest deliveries of a webhook are sent first, and may lie beyond those that `refresh` reads: then also read the
+      // page that ends with the oldest one under way. A failure needs no sentence: the bar says that the control plane is away.
       if (oldest >= readAtOnce) older(items[oldest - readAtOnce]?.id).catch(() => undefined);
     }, lookEveryMs);
     return () => clearInterval(timer);

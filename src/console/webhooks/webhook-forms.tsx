@@ -24,7 +24,7 @@ function settingsFor(url: string): Settings {
   if (!URL.canParse(url)) return webhookSettings;
   const { format } = webhookSettings;
   const found = formatOf(url);
-  // The words of `json` in the choice are those of no choice.
+  // In the choice, `json` reads "By the URL, else JSON": here the URL has decided.
   const word = found === "json" ? "JSON" : format.choices[format.words.indexOf(found)];
   return { ...webhookSettings, format: { ...format, more: `${word}, by its address.` } };
 }

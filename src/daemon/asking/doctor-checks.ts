@@ -48,6 +48,7 @@ function daemonFinding(slugs: readonly string[], report: StatusReport | undefine
   if (report === undefined) return skipped(`this user may not ask it: ${asRoot}`);
   if (report.daemon.running) return ok(`it answers, process ${report.daemon.pid ?? "unknown"}`);
   if (!isDaemonMissed(report)) return ok("no organization needs it: all are in server mode");
+  // A team is an organization, in the protocol of the daemon. `wanted` is the desired state.
   const desktop = report.teams.filter(({ mode }) => mode === "desktop");
   const up = desktop.filter(({ wanted }) => wanted === "up").map(({ team }) => team);
   const start = daemonStartHint();

@@ -73,6 +73,7 @@ async function describeIdle(
   system: System,
 ): Promise<string | undefined> {
   const question = { slug: only };
+  // A team is an organization, in the protocol of the daemon.
   const { teams } = await readStatus({ address, configRoot, stateDb }, question, system);
   const idle = teams.filter(({ state }) => state !== "running");
   if (idle.length === 0) return undefined;

@@ -33,6 +33,7 @@ async function probe(
   system: System,
 ): Promise<OrganizationState> {
   const watch = makeServerHealth(openOrganization(settings.configRoot, status.team), { settings, system });
+  // For a lighthouse, "lighthouses" means the nodes that it watches.
   await withHealth(watch, () => watch.check(decidedWithinMs, "lighthouses"));
   const health = watch.current();
   return health === undefined ? status : { ...status, health };

@@ -109,7 +109,7 @@ async function statusOfDaemon(
 
 /**
  * Organizations that the daemon does not report: those of mode server, damaged and forgotten ones; all without a
- * daemon.
+ * daemon. Forgotten: the daemon does not load it before a command names it (organization-record.ts).
  */
 async function readOthers(
   places: Pick<Places, "configRoot" | "stateDb">,

@@ -25,7 +25,10 @@ type IpcClient = {
 /** How long to wait for a daemon that is starting: scripts run `start` right after boot. */
 const startingMs = 2000;
 
-/** Throws AppError("daemon_unreachable") if no daemon listens, AppError("os_permission") if access is denied. */
+/**
+ * `patient`: waits `startingMs` for a daemon that does not listen yet. Throws AppError("daemon_unreachable") if no daemon listens,
+ * AppError("os_permission") if access is denied.
+ */
 export async function connectDaemon(
   address: LocalAddress,
   system: Pick<System, "sleep">,
@@ -151,6 +154,7 @@ async function openLines(
   return {
     send(text) {
       const bytes = new TextEncoder().encode(text);
+      // Nothing older is unsent: a request follows only after the answer to the one before.
       unsent = bytes.subarray(Math.max(0, socket.write(bytes)));
     },
     async next() {

@@ -82,7 +82,10 @@ function nextLine(connection: Connection): Incoming | undefined {
 /** `turn`: resolves when this client may continue. `patienceSeconds`: how long half a line, or an unread answer, may stay. */
 type Turns = { turn: () => Promise<void>; patienceSeconds?: number };
 
-/** Answers one request after the other; pauses while the client does not read. */
+/**
+ * Answers one request after the other; stops while the client does not read. server.ts calls it for received bytes, and again when
+ * the client has read.
+ */
 export async function answerLines(
   socket: Socket,
   connection: Connection,

@@ -47,6 +47,7 @@ export type Request = v.InferOutput<typeof Request>;
 /** An organization as `status`, `list` and `status --json` show it. */
 export type OrganizationState = {
   team: string;
+  /** starting: the engine runs, but is not ready yet. waiting: it failed, and is started again after a pause. */
   state: "running" | "starting" | "stopping" | "stopped" | "waiting" | "revoked";
   wanted: "up" | "down";
   mode: "desktop" | "server";

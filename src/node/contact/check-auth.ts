@@ -23,7 +23,7 @@ const unsureStatus = 6;
 
 /**
  * How long packets to lighthouses continue after the wait, in ms: 0.18 s for each second of the wait. systemd starts a run each minute, so
- * the run must end within 59 s: otherwise the unit would never be idle.
+ * the run must end within 59 s: otherwise the unit would never be idle. After the `--wait 58` of units.ts one second is left.
  */
 const restAfter = (waitS: number) => Math.max(0, Math.min(180 * waitS, 59_000 - 1000 * waitS));
 

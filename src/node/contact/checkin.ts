@@ -32,6 +32,7 @@ export type Report = {
 
 /** The engine part of the report. */
 export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingKind): Report {
+  // `not_running` is of an engine that should run. Without it, an engine that is off was stopped, and other findings do not count.
   const isDown = !isRunning && finding !== "not_running";
   return { overlayVersion: version, overlayState: isDown ? "stopped" : (finding ?? "running") };
 }

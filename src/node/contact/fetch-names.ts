@@ -44,6 +44,7 @@ export function makeNamesKeeper(
     let hosts = applyNames(stored, answer);
     for (let count = 1; answer.more && count < maxAnswers; count++) {
       const { version, view, peers } = positionIn(hosts);
+      // Without `suffix`: the first answer had it.
       const next = await ask({ version, view, part: true, peers });
       // No names: the list is complete. The next check-in brings what changed meanwhile.
       if (next === undefined) break;

@@ -116,6 +116,7 @@ export async function followOnce(
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const needsSync = synced !== undefined || (await hasNews(answer, { directory, state, engine }, deps));
   const sync = needsSync ? await synchronizeOnce() : {};
+  // The relay has forwarded its maximum of this month: no node may use it before the next one.
   if (relayedIn(answer)?.paused === true)
     await (await import("./report-relayed.ts")).endForwarding(organization, deps.system);
   // Only now: names, the move and the configuration are taken although a restored engine did not start.
@@ -189,6 +190,7 @@ async function poll(
     if (ended.signal.aborted) throw ended.signal.reason;
     return { error };
   } finally {
+    // Ends endOutdated.
     ended.abort(new Error("Answered"));
   }
   if (reports.paths !== undefined) deps.paths?.answered(answer.paths);

@@ -15,7 +15,10 @@ export function planCheckin({ slug, directory, config }: Organization): Step {
   return { step: "request", method: "POST", url };
 }
 
-/** The plan of followOnce, without news: the control plane sends all names to a node that has none. */
+/**
+ * The plan of followOnce, without news: the node keeps a copy of node-config.json (planCopy), and the control plane sends all names to
+ * a node that has none.
+ */
 export function planFollow(organization: Organization): Step[] {
   const { directory } = organization;
   const names = readHosts(directory) === undefined ? [planReplaced(hostsPath(directory), 0o644)] : [];

@@ -37,6 +37,7 @@ export async function followOrganization(
   const { signal, leftS = () => Number.POSITIVE_INFINITY, restMs = 0 } = options;
   // A run without time to wait ends after one turn.
   const isLasting = options.leftS === undefined || leftS() >= 1;
+  // Packets by which lighthouses learn of this node sooner, after changes of certificates or a restart of theirs.
   const packets = makeLighthousePackets(organization, deps, isLasting);
   await using _ = defer(() => packets.stop(signal.aborted ? 0 : restMs));
   await takeTurns({

@@ -1,5 +1,6 @@
 // Compares what the control plane sent with the newest seal: what an observed seal would refuse, and what an enforced one
 // keeps out (granted/sealed-config.ts and granted/sealed-files.ts do that). The result is for `status`, `doctor` and check-ins.
+// A seal says what the nodes of an organization may be told, and is signed by its signers, not by the control plane.
 
 import * as v from "valibot";
 import type { LeftOut } from "../../engine/left-out.ts";
@@ -78,6 +79,10 @@ export function noteUnrendered(
   if (!Bun.deepEquals(seal, state.seal)) writeSyncState(directory, { ...state, etag: "", seal });
 }
 
+/**
+ * `held`: the seal that this node keeps and compares with; undefined if there is none, or if seal.json is damaged. The mark says that
+ * a seal was enforced here once, and stays then too, so that a damaged file does not open the node.
+ */
 function recordOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): SealRecord {
   // `made_at`: seconds since 1970.
   const { number, made_at } = held?.seal ?? { number: noSeal, made_at: 0 };

@@ -54,6 +54,7 @@ export async function recheckInForce(
     const seal = await sealInForce(directory, slug);
     const areCasKept = await recheckTrust(directory, seal);
     const sent = readSent(source, { directory, slug, hostCrt, machine, seal });
+    // `unresolved`: names that had no address when it came, so that settings were left out. They stay left out.
     const { config, leftOut } = withoutNames(sent.config, state.unresolved);
     return {
       areCasKept,

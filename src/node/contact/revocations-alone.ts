@@ -40,6 +40,7 @@ type FetchDeps = RevocationDeps & {
 export async function fetchRevocations(organization: Organization, deps: FetchDeps): Promise<string> {
   const { directory, slug, config } = organization;
   try {
+    // Without an ETag, so that the answer has the files whatever this node had before.
     const download = await deps.withClient((client) =>
       client.downloadConfig(slug, config.node_id, undefined),
     );
@@ -72,6 +73,7 @@ export async function applySentRevocations(
   let sent: YamlMap;
   try {
     const parsed = readYaml(configYml, "The configuration that the control plane sent");
+    // What is not allowed is left out without a word: only the blocklist is used.
     sent = allowedConfig({ pki: parsed["pki"] ?? {} }, () => undefined);
   } catch (error) {
     notInForce(organization.slug, error, deps.log);

@@ -36,7 +36,10 @@ export async function planSync(
   return [...prelude, ...(isSame ? [] : await engineSteps(directory, next, deps)), ...writes];
 }
 
-/** The new content by name. Files that differ in the version number alone are not written again. Empty: nothing is known. */
+/**
+ * The new content by name. Files that differ in the version number alone are not written again. Empty without `next`: nothing new was
+ * sent, and an older program kept no source of the files in force.
+ */
 function filesAfter(next: Next | undefined, directory: string): Record<string, string | undefined> {
   if (next === undefined) return {};
   return hasSameFiles(next, directory)

@@ -45,6 +45,7 @@ export async function syncOrganization(organization: Organization, deps: SyncDep
     // Written whatever engine runs: the unit of the next one gets this directory at its start.
     makeSocketDirectory(directory);
     const replacedYml = await recheckInForce({ directory, slug }, deps);
+    // What the engine runs with now, to see which changes need a restart.
     const running = { configYml: runningConfigYml(directory, replacedYml), version: deps.engine.running };
 
     // Another run may have applied a newer version before this one got the lock. Download only once more: a control plane that

@@ -72,6 +72,7 @@ export class Children {
 
   /** Starts the engine inside a host. Resolves when it is active. */
   async engine(host: string, binary: string, directory: string, logFile: string): Promise<OverlayControl> {
+    // Before the start: it reads what the log gets from now on.
     const tail = fileLog(logFile)();
     const argv = this.#network.inside(host, [binary, "-config", join(directory, "config.yml")]);
     let child = this.#spawnLogged(argv, logFile);

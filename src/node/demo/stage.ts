@@ -106,6 +106,7 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   // The lighthouse must run first: a node that cannot reach it waits before it tries again.
   await start(nodeNamed(nodes, lighthouse));
   await start(target);
+  // Reads what is written from here on.
   const handshakes = fileLog(logOf(stayingNode))();
   await start(nodeNamed(nodes, stayingNode));
   const pings = [stayingNode, lighthouse].map((host) =>

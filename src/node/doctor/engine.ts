@@ -53,6 +53,7 @@ async function deletedEngine(
 ): Promise<Finding | undefined> {
   const { process } = await examineEngine(organization, settings, system);
   if (process === undefined || existsSync(settings.overlayBinary)) return undefined;
+  // Undefined: the file is gone, so the version is read from the program in memory.
   const running = await runningVersion(process, undefined, versionOf);
   const evidence = `it runs ${running ?? "an engine"}, and its file ${settings.overlayBinary} is gone`;
   const cure = `${run} overlay install`;

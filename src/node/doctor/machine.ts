@@ -38,7 +38,7 @@ import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 
-/** `planeData`: where a control plane of this machine would have its data. */
+/** `planeData`: where a control plane of this machine would have its data. What a check throws becomes its finding (runCheck). */
 export function examineMachine(
   settings: ServiceSettings,
   planeData: string,

@@ -57,6 +57,7 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
   const now = deps.system.now();
   const controlPlane = examineControlPlane(organization, deps);
   const isPlaneSilent = isSilent(controlPlane);
+  // These are several checks. They begin now, and are listed last.
   const traffic = examineTraffic(organization, deps.status, deps.system, { hasEngine, isPlaneSilent });
   const [ofTraffic, ...checks] = await Promise.all([
     traffic,

@@ -53,6 +53,7 @@ export async function watchPeers(
       // Sequence numbers of echo requests have 16 bits.
       sequence = (sequence + 1) & 0xffff;
       const nonce = system.random(8);
+      // After 65535 the numbers begin again. The requests that this misses then are replaced when their numbers come again.
       sent.delete(sequence - remembered * peers.length);
       sent.set(sequence, { address, nonce });
       await echo.send(address, sequence, nonce);

@@ -1,4 +1,5 @@
-// This node's part in a drill: its engine's port is dead if it was chosen, its peers are watched, and both are reported.
+// This node's part in a drill. For its time, the UDP ports of chosen engines are dead, or nodes do not contact the control plane, to
+// show what would break. If this node was chosen (`isDead`), its engine's port is dead. Its peers are watched, and both are reported.
 
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";

@@ -96,7 +96,8 @@ export async function collectFlows(
   const lastCollected = readCollected(directory);
   /** The newest generation that is in a report of this boot; 0: none is. */
   const reported = lastCollected?.boot === boot ? lastCollected.generation : 0;
-  // The kernel counts in the newest generation. A new one begins before the older ones are read, so no packet is missed.
+  // The kernel counts in the newest generation of its sets (flow-counter.ts). A new one begins before the older ones are read, so no
+  // packet is missed.
   const generations = await readGenerations(slug, system);
   const newest = generations.at(-1);
   const isDue = newest !== undefined && now - newest.from >= dueS && waitingFlows(directory) === undefined;
@@ -111,6 +112,7 @@ export async function collectFlows(
     const listed = await readFlows(slug, { after: reported, upTo: newest.number }, system);
     if (listed === undefined) return "nft does not list what it counted";
     const { isCut, ...counted } = rowsOf(listed);
+    // If flows that matter are in no row, nothing is certain about the whole interval.
     const unseenS =
       (isCut ? now - firstUnreported.from : 0) + unseenBefore(firstUnreported, lastCollected, boot);
     const id = `${boot === "" ? "boot" : boot}-${newest.number}`;
@@ -133,7 +135,7 @@ function unseenBefore(first: Generation, last: Collected | undefined, boot: stri
 
 /**
  * The rows that matter most: first those whose flows were answered or go on, then by the number of flows. `rest`: how many flows are in
- * no row. `isCut`: flows that were answered or go on are left out.
+ * no row. `isCut`: flows that were answered or go on are left out. With `flows` 0, only older flows went on (flow-counter.ts).
  */
 function rowsOf({ flows, rest }: { flows: CountedFlows[]; rest: number }) {
   const isUsed = (each: CountedFlows) => each.answered > 0 || each.flows === 0;

@@ -1,5 +1,6 @@
-// Server mode: `check-auth` enables the edge unit of an organization, which runs its parts, while a part is needed, and
-// disables it otherwise. The process of a disabled unit ends as soon as no part is needed (run-edge.ts).
+// What `check-auth` does in server mode for the parts beside an engine (parts.ts). While a part is needed, the organization's edge
+// unit is enabled, which runs the parts; otherwise it is disabled, and its process ends by itself (run-edge.ts). Two things need no
+// process of their own and are done here: to notice that UDP is blocked, and to keep the port mapping of the router.
 
 import { AppError } from "../../base/errors.ts";
 import { repeat } from "../../base/within.ts";
@@ -37,6 +38,7 @@ export async function keepEdge(context: KeepContext, signal: AbortSignal): Promi
   ]);
 }
 
+/** If UDP is blocked, its note (tcp.json) makes TCP fallback a part that is needed. */
 function udpWatcher(context: KeepContext, signal: AbortSignal): () => Promise<void> {
   const files = watchFiles(context);
   let hasWays = false;

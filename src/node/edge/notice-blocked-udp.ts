@@ -117,6 +117,7 @@ export function tcpHubs(organization: Organization): Hub[] {
   const { api_base: base = "" } = credentialsIfOwn(organization.directory) ?? {};
   return Object.entries(tcpWaysOf(organization)).flatMap(([peer, { at, port }]): Hub[] => {
     const found = hosts.find(({ overlay }) => overlay === peer);
+    // `atPlane`: its forwarder is the control plane's own listener.
     const origin = at === atPlane ? base.replace(/^http/, "ws") : `wss://${at}`;
     const url = `${origin}${forwarderPath}${port}`;
     return found === undefined || !URL.canParse(url)

@@ -52,7 +52,8 @@ export async function runEdge(
   while (!signal.aborted) {
     const isEngineUp = isUp();
     const organization = files.openIfChanged(`up: ${isEngineUp}`);
-    // Undefined: nothing has changed since the last round, or the files are damaged. In both cases what runs goes on.
+    // Undefined: neither the files nor the text beside them (`up: …`) have changed since the last round, or the files are damaged. In
+    // both cases what runs goes on.
     if (organization !== undefined) {
       const neededParts = isEngineUp ? parts.filter((part) => part.needed(organization)) : [];
       for (const part of parts) {

@@ -41,6 +41,7 @@ async function run(context: EdgeContext, signal: AbortSignal, isOver: () => bool
   const { slug, directory, log, system } = context;
   while (!signal.aborted) {
     try {
+      // Without tcp.json this node goes by UDP; noticeBlockedUdp writes it once UDP is blocked and TCP works.
       if (readTcpState(directory) === undefined) await noticeBlockedUdp(context, signal);
       if (readTcpState(directory) !== undefined) await goByTcp(context, signal, isOver);
     } catch (error) {
@@ -50,11 +51,15 @@ async function run(context: EdgeContext, signal: AbortSignal, isOver: () => bool
   }
 }
 
+/** A hub is a lighthouse or relay. */
 type Way = { hub: Hub; way: TcpWay };
 /** By overlay address of the hub. */
 type Ways = Map<string, Way>;
 
-/** Resolves when UDP passes again and the engine has left, or at the signal. */
+/**
+ * Resolves when UDP passes again and the engine has left, or at the signal. `isOver`: whether this part ends for good, so that the
+ * engine must leave TCP, or only this process.
+ */
 async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => boolean): Promise<void> {
   const { system } = context;
   const hubs = hubsIn(context);
@@ -94,6 +99,7 @@ async function updateWays(
   const state = readTcpState(directory);
   const ports = Object.fromEntries([...ways].map(([peer, { way }]) => [peer, way.port]));
   if (state === undefined || Bun.deepEquals(state.ports, ports)) return;
+  // Writes tcp.json, and lets the engine use the ways.
   await applyState(context, { ...state, ports });
   log.info("The engine tries lighthouses and relays by TCP", {
     team: slug,

@@ -26,6 +26,7 @@ export function startTcpListener({ directory, slug, open, log, system }: EdgeCon
   });
   // The certificate of the node's X.509 CA. Nodes do not check it (tcp-way.ts).
   const tls = { cert: readText(join(directory, "node.crt")), key: readText(join(directory, "node.key")) };
+  // `open`: the organization with its files as they are now.
   const servers = tcpListenersOf(open()).map((listener) => {
     const hostname = withoutPort(listener);
     try {

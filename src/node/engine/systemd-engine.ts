@@ -87,6 +87,7 @@ export function systemdEngine(
     // try-restart: an engine that a user stopped meanwhile stays stopped.
     restart: () => restart(place, "try-restart", { silent: isSilent() }, system),
     startAgain: () => restart(place, "restart", { silent: isSilent() }, system),
+    // Looks at the process alone, so the log is empty.
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
@@ -119,6 +120,7 @@ export async function examineUnit(
   { slug, directory }: Place,
   system: Pick<System, "run" | "sleep">,
 ): Promise<{ process: ProcessIdentity | undefined; program: string | undefined; isKnown: boolean }> {
+  // Asks several times: what is unknown here is not reported.
   const answer = await askedProperties(engineUnit(slug), ["MainPID", "ExecStart"], system);
   if (answer === undefined) return { process: byArguments(directory), program: undefined, isKnown: false };
   const { MainPID: pid, ExecStart: start } = answer;

@@ -25,6 +25,7 @@ export function planNames(
   const { switchPath } = namesPlaces(system, settings.stateDb);
   if (switchPath !== undefined)
     return [{ change: "file", path: switchPath, content: '{"schema":1}\n', mode: 0o644 }];
+  // Without systemd, as in the image of a machine, no unit of another configuration root can be in use.
   if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
   return namesInstallation(unitPlaces(settings, system), systemdState(), options);
 }

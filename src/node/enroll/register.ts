@@ -73,12 +73,14 @@ export async function register(
   const { slug, mode, apiCa, newKeys = false } = registration;
   finishReplacement(configRoot, slug);
   const { directory, formerName } = requireRegistrable(registration, settings);
+  // The node that this machine leaves: what is stored of it outside of the directory is removed at the end.
   const leftNode = newKeys ? salvageOrganization(configRoot, slug) : undefined;
   // Before any file is written: an invalid URL must leave nothing behind.
   const client = clientFor(registration, system, log);
   const pending = temporarySibling(configRoot, slug, "pending");
   const isResumed = openPending(pending, directory);
   return withLock(pending, "register", system, async () => {
+    // What killed runs left, but not the pending directory.
     removeTemporarySiblings(configRoot, slug);
     const keys = makeKeys(pending, directory, newKeys ? "new" : undefined);
     const name = registration.name ?? formerName ?? defaultNodeName();

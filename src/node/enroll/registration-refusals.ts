@@ -52,7 +52,8 @@ function hintFor({ code, details }: AppError, { slug, credential }: Refused, nam
 }
 
 /**
- * Whether the next run must begin with other keys. `isResumed`: an earlier run may have sent these.
+ * Whether the next run must begin with other keys. `isEnrolled`: a user has confirmed these in a browser. `isResumed`: an earlier run
+ * may have sent these. An error that is no AppError is a defect of this program: the keys are kept.
  *
  * | error                                        | keys                                          |
  * |----------------------------------------------|-----------------------------------------------|

@@ -28,8 +28,8 @@ export function requireRoot(system: Pick<System, "platform" | "isRoot">, what = 
 }
 
 /**
- * Throws if a service of root would run a program that another user can replace, or if it cannot see the program or the
- * config root, or serves another one. Called before any change: with such a program no check-in runs, and no revocation
+ * Throws if a service of root would run a program that another user can replace, could not see the program or the config root, or
+ * would serve another config root. Called before any change: with such a program no check-in runs, and no revocation
  * arrives.
  */
 export function requireSafePrograms(

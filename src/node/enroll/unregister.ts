@@ -1,5 +1,6 @@
 // Removes this machine from an organization: deletes the node on the control plane if a credential allows it, then the
-// token in the keyring, then the directory, by one rename. The caller stops the engine first.
+// token in the keyring, then the directory, by one rename. The caller stops the engine first. `Salvaged` is what could be read of the
+// directory, whose files may be damaged.
 
 import { apiPath } from "../../api/endpoint.ts";
 import { nodeCallsApi } from "../../api/node-calls.ts";
@@ -129,7 +130,7 @@ export async function removeLocally(
   });
 }
 
-/** Removes what is stored outside of the directory about a node that another machine continues. */
+/** Removes what is stored outside of the directory about a node that another machine continues. The caller has replaced the directory. */
 export async function forgetNode(salvaged: Salvaged, system: ConnectionSystem): Promise<void> {
   const { slug, nodeId } = salvaged;
   if (nodeId !== undefined) await forgetToken(accountOf(slug, nodeId), system);

@@ -20,7 +20,10 @@ export type ExitEcho = { at: number; rttMs: number };
 type ExitHistory = {
   /** Monotonic ms, as all times here. */
   now: number;
-  /** By overlay address. The exit in use answers from inside its tunnel. */
+  /**
+   * By overlay address. The exit in use is asked at an address inside of it (`insideExit`): at its overlay address it would answer even if
+   * it does not forward.
+   */
   heard: ReadonlyMap<string, ExitEcho>;
   /** Since when the exit in use is tried. */
   triedAt: number;

@@ -128,7 +128,10 @@ function bodyOf(facts: ExitFacts): string | undefined {
   return chains.length === 0 ? undefined : versioned(chainsOf(chains));
 }
 
-/** Sends questions for names to the exit, which has a name server: one in this machine's network would see what is looked up. */
+/**
+ * Sends questions for names to the exit, which has a name server: one in this machine's network would see what is looked up. At the
+ * priorities -100 and 100 the kernel translates targets and sources.
+ */
 function nameChains(facts: ExitFacts): Chain[] {
   const servers = redirected(facts);
   const { device, own, exit } = facts;
@@ -180,6 +183,7 @@ function blockChains(facts: ExitFacts): Chain[] {
       : []),
     "drop",
   ];
+  // 10: after the filters of other programs, which have priority 0. A packet that either drops is dropped.
   return [
     { name: "output", hook: "filter hook output priority 10", rules: out },
     { name: "forward", hook: "filter hook forward priority 10", rules: [...common, "drop"] },

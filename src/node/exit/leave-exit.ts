@@ -36,7 +36,7 @@ export async function leaveKernel(
     : keepTable("exit", slug, undefined, system);
 }
 
-/** What leaveKernel does, as a list of changes. `gone`: organizations whose own lists are applied before: they have no exit then. */
+/** What leaveKernel does, as a list of changes. `gone`: organizations whose lists are applied first, so their exits do not count. */
 export async function exitRemoval(
   { slug, directory }: Place,
   system: Pick<System, "run" | "platform">,

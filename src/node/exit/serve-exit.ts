@@ -34,14 +34,15 @@ type Deps = {
 const isForwarding = () => readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
 
 /**
- * The body of the table; undefined without an overlay address. `subnets`: those behind this node. `isOpen`: the kernel forwards, so
- * echoes of nodes that use the exit are answered.
+ * The chains of this organization's table of nftables, as `keepTable` takes them; undefined without an overlay address. `subnets`:
+ * those behind this node. `isOpen`: the kernel forwards, so echoes of nodes that use the exit are answered.
  */
 export function exitBody(
   slug: string,
   machine: Machine,
   { subnets, isOpen }: { subnets: readonly string[]; isOpen: boolean },
 ): string | undefined {
+  // `tenants`: the organizations of this machine (machine-facts.ts).
   const tenant = machine.tenants.find((each) => each.slug === slug);
   const device = tenant?.inForce.device;
   const ip = tenant?.addresses.find((each) => !each.includes(":"));
@@ -49,6 +50,7 @@ export function exitBody(
   // The default routes in the certificate of an exit are no networks behind it.
   const behind = parseNetworks(subnets).filter(({ prefix }) => prefix > 0);
   const others = machine.tenants.flatMap((each) => (each === tenant ? [] : (each.inForce.device ?? [])));
+  // By a name that `versioned` makes of the rules, keepTable sees whether they are in force already.
   return versioned(
     chainsOf([
       {

@@ -174,9 +174,9 @@ class ExitUser {
 }
 
 /**
- * Asks the exit in use, and now and then the others. Returns the last answers, by overlay address. The exit in use is asked at
- * `insideExit`: at its overlay address it would also answer if it cannot forward, or if its tunnel still has the certificate from
- * before it became an exit.
+ * Asks the exit in use, and now and then the others. Returns the last answers, by overlay address. `tenant`: this organization on this
+ * machine (machine-facts.ts). The exit in use is asked at `insideExit`, which all exits answer: at its overlay address it would also
+ * answer if it cannot forward, or if its tunnel still has the certificate from before it became an exit.
  */
 async function askExits(
   echoes: Echoes,

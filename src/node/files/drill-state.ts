@@ -12,6 +12,7 @@ const DrillState = v.object({
   order: number,
   /** Any word: a newer control plane may order a kind that this version does not know. */
   kind: v.pipe(v.string(), v.maxLength(32)),
+  /** This node is the one that has to be away: its UDP port is closed. Other nodes watch their peers. */
   isDead: v.boolean(),
   beginsAt: number,
   endsAt: number,

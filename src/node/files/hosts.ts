@@ -20,7 +20,10 @@ export function readHosts(directory: string): HostsFile | undefined {
   return readValidJson(hostsPath(directory), HostsFile);
 }
 
-/** hosts.json with the addresses that nodes have in the sealed network: by these the engine names its peers. */
+/**
+ * hosts.json, but sealed nodes have their address in the sealed network, an IPv6 network that the seal gives them: a tunnel to such a
+ * node has this address.
+ */
 export function readAllHosts(directory: string): HostsFile | undefined {
   const hosts = readHosts(directory);
   const sealed = sealedNamesIn(directory);

@@ -33,7 +33,7 @@ export type OrganizationFacts = {
 
 /**
  * The seal as the last synchronization compared it. Undefined after `unseal`, although sync.json still has it: that is written
- * again only with a new configuration.
+ * again only with a new configuration. With the number `noSeal` no seal could be used, so it has no files.
  */
 export function readSealSeen(directory: string, state: SyncState | undefined): SealSeen | undefined {
   const seal = state?.seal;

@@ -73,7 +73,10 @@ export const tcpPortOf = (listener: string): number => Number(/:(\d+)$/.exec(lis
 
 const loopback = "127.0.0.1";
 
-/** Adds the forwarders to static_host_map: the engine tries them beside the addresses that the control plane sent. */
+/**
+ * Adds the forwarders to static_host_map: the engine tries them beside the addresses that the control plane sent. `tcp_addresses`
+ * lists them for this program, which must not take them for addresses of lighthouses (read-config.ts); engines ignore it.
+ */
 export function withTcpAddresses(config: YamlMap, state: TcpState | undefined): YamlMap {
   const { static_host_map: map } = config;
   if (state === undefined || !isMap(map)) return config;

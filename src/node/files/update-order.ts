@@ -73,7 +73,10 @@ export function chosenSettings(directory: string): number | undefined {
   return number - (number % 2);
 }
 
-/** What a check-in says about updates: what may be updated, and the last order. Undefined if nothing may. */
+/**
+ * What a check-in says about updates: what may be updated, and the last order. Undefined if nothing may. Trying settings needs no
+ * permission, but a program with the rights of root.
+ */
 export function mayUpdateOf(directory: string): MayUpdate | undefined {
   const may = [...permittedUpdates(directory), ...(isPrivileged() ? [settingsWord] : [])];
   if (may.length === 0) return undefined;

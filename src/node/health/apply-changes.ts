@@ -26,6 +26,7 @@ export async function applyChanges(
   const { readMachine } = await import("../files/granted/machine-facts.ts");
   return withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
+    // Undefined: the seal is damaged, so config.yml stays as it is.
     const sealed = await withSeal(place);
     if (sealed === undefined || !rewriteConfig(sealed, machine, changes)) return false;
     const needsRestart = changes.routes !== undefined && !can(await version?.(), "reload_tun");

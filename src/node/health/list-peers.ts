@@ -45,8 +45,8 @@ export function listPeers(input: AssessmentInput, named: readonly string[]): Pee
     }),
   );
   if (known === undefined) return orderPeers(reports);
-  // The control plane, and users, know nodes by their addresses outside of the sealed network. A node with reports of both addresses
-  // is listed once.
+  // The control plane, and users, know nodes by their addresses outside of the sealed network (an IPv6 network that the seal gives its
+  // nodes): `known` has these by the sealed ones. A node with reports of both addresses is listed once.
   const byAddress = new Map<string, PeerReport>();
   for (const each of reports) {
     const address = known.get(each.address) ?? each.address;

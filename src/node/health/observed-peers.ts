@@ -12,7 +12,7 @@ export type ObservedPeer = {
   isBroken: boolean;
   /** Monotonic ms of its last answer. */
   answeredAt: number | undefined;
-  /** Undefined without a tunnel. */
+  /** Undefined without a tunnel. `counter`: packets that the engine sent through it. `since`: monotonic ms (tunnels.ts). */
   tunnel: Pick<SeenTunnel, "index" | "remote" | "relays" | "counter" | "since"> | undefined;
 };
 

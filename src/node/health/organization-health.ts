@@ -366,6 +366,7 @@ export class OrganizationHealth {
     const now = this.#deps.monotonic();
     const targets = probeTargets({
       facts: snapshot.facts,
+      // Without the list of tunnels, a lighthouse probes some of the nodes that it serves.
       served: this.#inventory.reportsTunnels ? [] : this.#inventory.served,
       tunnels,
       records: this.prober.records(),

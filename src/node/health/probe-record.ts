@@ -34,7 +34,10 @@ export function isAnswering({ answeredAt, missed }: ProbeRecord, now: number): b
   return answeredAt !== undefined && now - answeredAt < freshMs && missed < brokenAfter;
 }
 
-/** Whether probes since `from` decide the state: an answer, or `burst` misses. */
+/**
+ * Whether probes since `from` decide the state: an answer, or `burst` misses. With earlier ones, these must be enough for isBroken:
+ * with fewer the address still counts as it did before.
+ */
 export function isSettled(record: ProbeRecord, from: number): boolean {
   if ((record.answeredAt ?? Number.NEGATIVE_INFINITY) >= from) return true;
   const missed = record.history.filter(({ at, answered }) => at >= from && !answered).length;

@@ -55,7 +55,10 @@ export function probeTargets(probable: Probable): string[] {
 /** Monotonic ms of the last probe with a result. */
 const probedAt = ({ history, since }: ProbeRecord) => history.at(-1)?.at ?? since;
 
-/** For a lighthouse: peers that answered last, then those with the youngest tunnels, then nodes from its files. */
+/**
+ * For a lighthouse, whose engine may not report its tunnels: peers that answered last, then those with the youngest tunnels, then nodes
+ * from its files.
+ */
 function servedOf({ records, tunnels }: Probable, served: readonly string[]): string[] {
   const answered = records
     .filter(([, { answeredAt }]) => answeredAt !== undefined)

@@ -117,7 +117,7 @@ export class Prober {
     return [...this.#former, ...this.#targets];
   }
 
-  /** How many probes went to an address since the last call. */
+  /** How many probes went to an address since the last call: tunnels.ts takes them off the packets that the engine counts. */
   sentSince(address: string): number {
     const target = this.#targets.get(address) ?? this.#former.get(address);
     if (target === undefined) return 0;

@@ -39,7 +39,7 @@ const SavedProbes = v.object({
   ),
   /** Overlay address → the size in bytes above which packets to it are lost. */
   lost: v.optional(v.pipe(v.record(text(64), count), v.maxEntries(mostProbes)), {}),
-  /** What the control plane said. */
+  /** What the control plane said: PlaneFacts in assessment.ts explains each member. */
   told: v.optional(
     v.object({
       others: v.optional(v.object({ online: v.boolean(), age_ms: age })),
@@ -62,6 +62,7 @@ type ProbeState = {
   named: NamedPeers;
   lostLarge: Map<string, number>;
   planeFacts: PlaneFacts;
+  /** Which of these peers are revoked, deleted, or not reachable by rules any more: they are not taken over. */
   goneAmong(addresses: readonly string[]): readonly string[];
 };
 

@@ -38,8 +38,8 @@ export type SeenTunnel = {
 /** A peer with traffic in this time is probed unasked. */
 const activeMs = 600_000;
 /**
- * From so many packets between two reads on there was traffic. Two packets for each probe of ours do not count, and fewer may be answers
- * to the peer's probes.
+ * From so many packets between two reads on there was traffic. Two packets for each probe of ours do not count: it, and an answer to a
+ * probe of the peer, which may probe as often. Fewer than this may be further answers to the peer.
  */
 const trafficFrom = 6;
 

@@ -147,6 +147,7 @@ function addressMoved({ slug, contact, elsewhere }: Observation): Finding[] {
   return [makeFinding("address_moved", slug, what, `If its address has changed: ${update}`)];
 }
 
+/** By the worst `light` of the findings; without one, traffic passes. `findings`: the gravest first. */
 export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" | "reason"> {
   const light = lightOf(findings);
   if (light === undefined) return { verdict: "running" };

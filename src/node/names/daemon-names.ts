@@ -29,6 +29,7 @@ export async function serveNamesInDaemon(
   signal: AbortSignal,
 ): Promise<void> {
   const { way, statePath } = namesPlaces(system, stateDb);
+  // Where a process of its own writes the names when there are many (names-reader.ts).
   const prepared = join(dirname(stateDb), preparedFile);
   const reader = makeNamesReader(configRoot, makePreparer(prepared, configRoot, system, log));
   const warn = onceEach(log);

@@ -1,5 +1,5 @@
-// The service of names. If programs ask systemd-resolved, it asks our resolver for the organizations' domains; else the
-// names are in a block of /etc/hosts. Either way, other names are found as before.
+// The service of names of Linux (`agent names --run`); elsewhere daemon-names.ts. If programs ask systemd-resolved, it asks our
+// resolver for the organizations' domains; else the names are in a block of /etc/hosts. Either way, other names are found as before.
 
 import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";

@@ -82,10 +82,12 @@ export function indexForPeers(
   zone: Pick<Zone, "slug" | "domains" | "peers">,
 ): (asking: string) => NameIndex | undefined {
   const { slug, peers } = zone;
+  // Without the table of who may learn which names, nobody gets an answer. `too_many`: the table would be too large to be sent.
   if (peers === undefined || peers.too_many === true) return () => undefined;
   const apexes = apexesOf([zone]);
   const learnsOf = learningIn(peers);
   return (asking) => {
+    // An alias may have an address behind a router, whose host is not the node of the alias.
     const asker = packed
       .at(addressKey(asking) ?? "")
       .find((each) => each.slug === slug && each.kind !== "alias");

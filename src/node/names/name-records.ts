@@ -139,8 +139,8 @@ async function namesOf(
 }
 
 /**
- * The addresses of sealed nodes, whatever the control plane says of them. A name server also answers peers outside of the sealed
- * network, which need the others.
+ * The addresses of sealed nodes by name, as the seal says them, whatever the control plane says. The sealed network is an IPv6 network
+ * of these nodes alone. A name server also answers peers outside of it, which need the other addresses.
  */
 function sealedNames(directory: string, { peers }: HostsFile): ReadonlyMap<string, readonly string[]> {
   const all = sealedNamesIn(directory);

@@ -19,6 +19,7 @@ const indexOf = ({ names, zones }: LoadedNames) => indexNames(names, zones);
 
 type Options = {
   statePath: string;
+  /** Point the system to the resolver (`keep`), or away from it (`without`). */
   settings: ResolutionSettings;
   /** Short names are found too. */
   search?: boolean;

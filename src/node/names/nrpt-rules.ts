@@ -81,6 +81,7 @@ function putRules(
   const ofMachine = putIn(localRules);
   const inPolicy = registry.keysIn(policyRules) !== undefined;
   const ofPolicy = inPolicy && putIn(policyRules);
+  // Windows uses changed rules only after this.
   if (ofMachine || ofPolicy) registry.announce(ofPolicy);
   return { hasChanged: ofMachine || ofPolicy, inPolicy };
 }

@@ -82,6 +82,7 @@ export function makeLinks(
     linkOf ??= find();
     const links = zones.map(linkOf);
     const domains = zones.map((each) => each.domains);
+    // `ownerChanges` counts the starts and ends of systemd-resolved, after which the settings may be lost.
     const key = JSON.stringify([connected.ownerChanges(), links, domains]);
     // Zones, interfaces or systemd-resolved have changed since the last comparison, so the settings must be set anew.
     const isNewSituation = last?.key !== key;

@@ -8,6 +8,7 @@ import { clearNrpt, makeNrpt } from "./nrpt-rules.ts";
 import { clearResolverFiles, makeResolverFiles, resolverDirectory } from "./resolver-files.ts";
 
 type SystemWay = NamesPlaces["way"];
+/** `search`: programs find short names too (only with systemd-resolved). */
 type Deps = { monotonic: () => number; search?: boolean };
 
 /** systemd-resolved, or /etc/hosts where programs do not ask it; rules of Windows; files of macOS. */

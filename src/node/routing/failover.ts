@@ -43,7 +43,7 @@ const keptMs = 3_600_000;
 const mostKept = 256;
 /** After a restart of an old engine, routers are judged only after this time: all tunnels have to be made again. */
 const settlesMs = 10_000;
-/** Planned changes wait for this time after such a restart. */
+/** Planned changes, to a better router while the one in use still works, wait for this time after such a restart. */
 const plannedAfterMs = 60_000;
 /** Pauses after a failure to apply are doubled from the first to the longest. */
 const firstPauseMs = 1000;
@@ -62,7 +62,10 @@ export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Prom
 /** The former router with which the open flows of a host stay. `until`: monotonic ms. `network`: of the host; empty: not known yet. */
 type KeptFlows = { via: string; until: number; network: string };
 
-/** The key of the echoes to one router of a network: `192.168.1.0/24 10.77.0.5`. */
+/**
+ * The key of the echoes to one router of a network: `192.168.1.0/24 10.77.0.5`. They carry a mark of the network, and the router
+ * answers them only while it reaches that network (route-probe.ts).
+ */
 const echoKey = (network: string, via: string): string => `${network} ${via}`;
 
 class Failover {
@@ -101,7 +104,7 @@ class Failover {
     this.#applied = JSON.stringify({ via, kept });
     const now = deps.monotonic();
     for (const [network, router] of Object.entries(via))
-      // Round trips are compared again after the first round of echoes.
+      // Round trips are compared again after the first round of echoes. `failed`: how often routers failed while in use, by address.
       this.#choices.set(network, { via: router, reviewAt: now + usedEveryMs, failed: {} });
     for (const [host, router] of Object.entries(kept))
       this.#kept.set(host, { via: router, until: now + keptMs, network: "" });
@@ -162,6 +165,7 @@ class Failover {
     const before = this.#choices.get(network);
     const seen = routers.map(({ via, metric }): RouterSeen => {
       const echo = this.#echoes.get(echoKey(network, via));
+      // A router that was silent for `silentMs` is not alive: noteSilence says so, and clears `aliveSince`.
       const isAlive = echo !== undefined && !this.#echoes.noteSilence(echo, silentMs);
       const { aliveSince, rttMs, answeredAt } = echo ?? {};
       return { via, metric, isAlive, aliveSince, rttMs, hasAnswered: answeredAt !== undefined };

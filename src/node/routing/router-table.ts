@@ -32,7 +32,10 @@ export const devicesOf = (watched: readonly Watched[], family: 4 | 6): string[] 
   ...new Set(watched.flatMap((each) => (isOf(each, family) ? (each.device ?? []) : []))),
 ];
 
-/** The body of the table; empty if the router needs no rule. */
+/**
+ * The body of the table; empty if the router needs no rule. The filters have priority -10, before the usual 0 of other tables; -100 and 100
+ * are the usual priorities of the translation of destinations and sources.
+ */
 export function tableBody(filter: Filter): string {
   const { tunnel, overlays, watched, down, closed } = filter;
   const translated = watched.flatMap(({ offer: { network, behind } }) =>

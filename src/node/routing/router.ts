@@ -108,6 +108,7 @@ class Router {
         ),
       ),
     );
+    // The pace: each step sends to every watched host.
     await this.#echoes.send(() => stepEveryMs);
   }
 

@@ -87,6 +87,7 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Outcom
     // Only before the change: at this report, the control plane counts the paths to this node that are broken already.
     await sendReport(deps, order.order, { state: "taken" }, { tries: takenTries });
   }
+  // Noted once: after a kill in the middle of the change, the new versions may run already.
   const prepared = state.former === undefined ? await noteFormer(state, deps) : state;
   if (prepared === undefined) return undefined;
   if (prepared.step === "taken") {
@@ -121,6 +122,7 @@ async function applyChange(
   const { order } = prepared;
   // With `settings`, whatever writes config.yml takes the new settings from now on.
   if (amend(directory, order.order, given({ settings: order.settings })) === undefined) return undefined;
+  // The note may be of an earlier update to the same version.
   forgetSeen(directory);
   const failure = await makeChange(order, deps);
   if (failure !== undefined) {

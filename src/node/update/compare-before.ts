@@ -30,7 +30,7 @@ const hourMs = 3_600_000;
 /** Fewer peers prove nothing: their own networks may have changed. */
 const fewestPeers = 2;
 
-/** `lines`: of the engine's log. `now`: ms. */
+/** Before the update. `memory` is added by the caller. `lines`: of the engine's log. `now`: ms since 1970. */
 export function describeBefore(tunnels: readonly Tunnel[], lines: readonly string[], now: number): Before {
   const sum = tunnels.reduce((all, { loss }) => all + loss, 0);
   return {

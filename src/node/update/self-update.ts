@@ -93,6 +93,7 @@ export async function checkForUpdate(
   const manifest = checkRelease(published, request, readSeenSequence(places.stateDb), system);
   rememberSequence(places, manifest.sequence, log);
   const available = compareVersions(manifest.version, buildInfo.version) > 0;
+  // Throws if the release has no executable for this machine.
   if (available) artifactFor(manifest, buildInfo.target);
   const last = readMarker(places.stateDb);
   const isReturned = last?.result === "returned" && last.to === manifest.version;

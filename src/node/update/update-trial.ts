@@ -1,5 +1,6 @@
-// The second part of an update: replaces the executable with a candidate that lies beside it and tries it; with services
-// the guard does this. It must not know where the candidate came from.
+// The second part of an update, after the candidate was put beside the executable: replaces the executable with it and tries it;
+// with services the guard does this. It must not know where the candidate came from. By a file, the marker, the guard learns what
+// to do, and this process its verdict.
 
 import { join } from "node:path";
 import * as v from "valibot";

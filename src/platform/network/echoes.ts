@@ -11,7 +11,7 @@ type Probe = { key: string; sentAt: number };
 export type EchoTarget = {
   from: string;
   to: string;
-  /** Hex, in front of what tells the requests apart. */
+  /** Hex, in front of what tells the requests apart. It follows from the key, so a target with another mark has another key. */
   mark: string;
   answeredAt: number | undefined;
   /** Since when it answers without a gap. */

@@ -97,6 +97,7 @@ function rulesOf(
     ...once(answered),
     ...update(side, peer, "sport"),
   ];
+  /** For packets to the overlay. `outside-in`: a flow that this machine, or a host behind it, begins into the overlay. */
   const toOverlay = families.flatMap(({ family, header }) => {
     const own = networks.filter((each) => each.includes(":") === (family === 6));
     return own.length === 0 ? [] : [`${header} daddr { ${own.join(", ")} } jump outside-in`];

@@ -37,6 +37,7 @@ export async function readRelayed(
   const listed = await readTable("relay", slug, system, "counters");
   const counter = listed === undefined ? undefined : counterIn(listed, port);
   if (counter !== undefined) return counter;
+  // The random part is another one for each counter: the control plane sees by it that the count began at 0 again.
   const name = `p${port}x${Buffer.from(system.random(6)).toString("hex")}`;
   const failed = await putTable("relay", slug, tableBody(name, port), system);
   return failed === undefined ? { counter: name, bytes: 0 } : undefined;

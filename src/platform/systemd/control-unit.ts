@@ -56,6 +56,7 @@ export function controlService(executable: string, isPrivilegedPort: boolean): s
       ],
       Install: [["WantedBy", "multi-user.target"]],
     },
+    // The command that the first line of the file names as its writer.
     "setup",
   );
 }

@@ -74,6 +74,7 @@ export function systemdInstallation(
 ): Change[] {
   const { files: all, running } = systemdUnits(organizations, places);
   const present = new Map([...state.packaged, ...state.files]);
+  // A unit whose program was deleted counts as missing.
   const isThere = (text: string | undefined) => text !== undefined && !lacksProgram(text);
   const files = onlyMissing ? new Map([...all].filter(([name]) => !isThere(present.get(name)))) : all;
   const changed = [...files].filter(([name, text]) => present.get(name) !== text).map(([name]) => name);

@@ -38,7 +38,10 @@ const Properties = v.object({
   DNSOverTLS: v.string(),
 });
 
-/** What is switched off: otherwise other machines of the overlay would see queries, or would be asked for any name. */
+/**
+ * What is switched off: by LLMNR and MulticastDNS, other machines of the overlay would see queries, and our resolver neither signs
+ * answers nor speaks TLS.
+ */
 const off = { LLMNR: "no", MulticastDNS: "no", DNSSEC: "no", DNSOverTLS: "no" } as const;
 
 /** Whether programs of this machine ask systemd-resolved. That it runs is not enough. */

@@ -14,6 +14,7 @@ function exitService(nft: string, file: string): string {
     {
       Unit: [
         ["Description", `${brand.title}: no packets beside the exit`],
+        // The default dependencies would start the unit after sysinit.target, and then the network may be up already.
         ["DefaultDependencies", "no"],
         ["After", "local-fs.target"],
         ["Wants", "network-pre.target"],

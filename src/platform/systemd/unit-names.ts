@@ -33,6 +33,7 @@ export function namesService(places: UnitPlaces, { search, peers }: NamesOptions
       Service: [
         ["Type", "exec"],
         ["ExecStart", `${command} ${flags.join(" ")}`],
+        // The minus: its failure does not make the unit fail.
         ["ExecStopPost", `-${command} --clear`],
         ["Restart", "always"],
         ["RestartSec", "1"],

@@ -47,6 +47,7 @@ export function engineTemplate(places: UnitPlaces): string {
       // The engine runs exactly if it is wanted and not revoked: systemd checks both at every start, also at boot.
       ["ConditionPathExists", `!${directory}/auth-revoked.json`],
       ["ConditionPathExists", `!${directory}/stopped`],
+      // 0, here and below: systemd goes on, however often a start has failed.
       ["StartLimitIntervalSec", "0"],
     ],
     Service: [
@@ -187,8 +188,11 @@ export function daemonService(places: UnitPlaces): string {
       ["TimeoutStartSec", "60"],
       ["TimeoutStopSec", "25"],
       ["TimeoutAbortSec", "5"],
+      // A signal goes to the daemon alone: its engines are in the same control group, and end only at a stop (stopLeftovers).
       ["KillMode", "process"],
+      // By this signal the daemon learns that it is restarted, and leaves its engines running.
       ["RestartKillSignal", restartSignal],
+      // An engine that the kernel ends for lack of memory must not end the daemon.
       ["OOMPolicy", "continue"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["SupplementaryGroups", brand.id],
@@ -200,7 +204,7 @@ export function daemonService(places: UnitPlaces): string {
       ["StateDirectoryMode", "0755"],
       ["ReadWritePaths", [...ownPlaces, `-${healthDirectory}`, writableForwarding].join(" ")],
       ...engineRights,
-      // CAP_NET_RAW probes peers, as in the unit above.
+      // CAP_NET_RAW probes peers, as in authService.
       ["CapabilityBoundingSet", "CAP_NET_RAW"],
       ...commonSandbox,
       // The daemon gives its socket to the group. That needs this call, but no capability.

@@ -78,7 +78,7 @@ export function withHandle<T>(path: string, rights: number, work: (handle: bigin
 
 /** Creates a directory with this security descriptor. Returns false if it exists or that fails. */
 export function createDirectory(path: string, descriptor: bigint): boolean {
-  // struct SECURITY_ATTRIBUTES { u32 length; void *descriptor; i32 inherit }
+  // struct SECURITY_ATTRIBUTES { u32 length; void *descriptor; i32 inherit }, 24 bytes with the padding.
   const attributes = new BigUint64Array([24n, descriptor, 0n]);
   return kernel().CreateDirectoryW(wide(path), attributes) !== 0;
 }

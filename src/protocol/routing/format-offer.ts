@@ -2,7 +2,10 @@
 
 import type { Offer } from "./advertised.ts";
 
-/** The reverse of `parseOffer`. The list of routes has null for what is absent. */
+/**
+ * The reverse of `parseOffer`: `10.9.0.0/24=192.168.1.0/24@192.168.1.1+masquerade`, where all but the network may be absent. The list
+ * of routes has null for what is absent.
+ */
 export function formatOffer({
   network,
   behind,

@@ -1,4 +1,5 @@
-// What the seal of a node refuses, as a check-in reports it. Imports little, because every check-in loads it.
+// What the seal of a node refuses, as a check-in reports it. A seal says, with the signatures of an organization's signers, what
+// the control plane may send. Imports little, because every check-in loads it.
 
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";

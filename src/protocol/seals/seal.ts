@@ -121,6 +121,7 @@ export const Seal = v.strictObject({
   previous: v.nullable(Hash),
   /** observe: nodes tell what they would refuse, and refuse nothing. enforce: they refuse it; `state.sealing` is there. */
   mode: v.picklist(["observe", "enforce"]),
+  /** How many signers have to sign. There is no other number yet. */
   threshold: v.literal(1),
   signers: v.pipe(listOf(Signer, maxSigners), v.minLength(1)),
   state: SealedState,

@@ -47,7 +47,7 @@ export function awayLeft({ org, silent, reached }: Away, { heads, rest }: AlarmR
   const stillAway = new Set(
     away.flatMap((node) => (awayAfterMs(org, node) === undefined ? [] : [String(node.id)])),
   );
-  // `why` counts only if no head is left. Then a head that is still away has no rule any more.
+  // `why` is for an alarm without a head that is left. If one of its heads is away all the same, its rule was switched off.
   const isRuleOff = away.some(({ id }) => heads.includes(String(id)));
   return {
     heads: heads.filter((key) => stillAway.has(key)),
@@ -101,6 +101,7 @@ async function lostLately(
   due: readonly SilentNode[],
   now: number,
 ): Promise<Set<number>> {
+  /** The id of each node by its addresses. */
   const owners = new Map(due.flatMap(({ id, ip, ip6 }) => [[ip, id] as const, [ip6 ?? ip, id] as const]));
   const lost = new Set<number>();
   await inParts([...owners.keys()], async (some) => {

@@ -21,6 +21,7 @@ const whatEnds = {
     "The nodes that it certified lose then what only it certifies; those that enforce a seal lose others.",
 };
 
+/** `value`: days before the end, by the organization's rules of alarms. */
 export const findEndingCas: Finder = async ({ db, org, now, value }) => {
   const found = await queryAll(db, ending, endingBefore, [org.id, now + value * dayMs]);
   return {

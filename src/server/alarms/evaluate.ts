@@ -1,5 +1,8 @@
 // Evaluates all causes of alarms: compares what is wrong now with the open alarms, raises new ones and ends others. Runs on one
 // replica. Its state is in the database, so that another replica can continue; only `BrokenSince` begins again.
+//
+// `heads` of an alarm: the keys (ids of nodes, or what a finder names) that it is about; it is open as long as one of them is left.
+// `rest`: keys that went wrong together with them (open-alarms.ts).
 
 import { messageOf } from "../../base/errors.ts";
 import { alarmKinds, type AlarmKind } from "../../api/webhooks/alarms.ts";
@@ -91,7 +94,7 @@ type Situation = {
   brokenAfter: BrokenSince;
   warnings: Asked["warnings"];
 };
-/** `open`: the open alarms of the organization. */
+/** `open`: the open alarms of the organization, without revoked nodes. `revoked` of one: the sentence that ends it if no node is left. */
 type Turn = Situation & { open: readonly FollowedAlarm[] };
 
 async function evaluate(
@@ -123,6 +126,7 @@ const ofKind = ({ open }: Turn, isOne: (kind: string) => boolean) => open.filter
 async function evaluateAway(turn: Turn, away: Away): Promise<void> {
   const { db, org, silence } = turn;
   const open = ofKind(turn, isAwayKind);
+  /** Nodes that open alarms are about: no other alarm is raised for them. */
   const covered = new Set<string>();
   for (const alarm of open) {
     const left = awayLeft(away, alarm);

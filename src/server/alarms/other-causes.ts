@@ -29,7 +29,8 @@ const refusals = `SELECT count(*) AS n FROM events WHERE org_id = $1 AND (at / 3
 /** Keys: ids of online nodes. */
 const findNotRenewed: Finder = async ({ db, org, now, isOpen }) => {
   const ofOnline = await readNotRenewed(db, org.id, now, { ofOnline: true });
-  // For `why` an open alarm about the nodes `heads` ends: the certificate of a node that went away is still not renewed.
+  // For `why` alone, which says why an open alarm about the nodes `heads` ends: a node that went away is no longer in `keys`, although
+  // its certificate is still not renewed.
   const ofAll = isOpen ? await readNotRenewed(db, org.id, now) : [];
   return {
     keys: ofOnline.map(({ id }) => String(id)),
@@ -53,6 +54,7 @@ const findNotRenewed: Finder = async ({ db, org, now, isOpen }) => {
   };
 };
 
+/** `value`: days. */
 const findOldBackup: Finder = async ({ db, org, now, value }) => {
   if (!(await isOfStaff(db, org.id))) return nothing;
   const lastAt = await lastBackupAt(db);
@@ -107,6 +109,7 @@ const findFailingTests: Finder = async ({ db, org, now }) => {
   };
 };
 
+/** `value`: refused sign-ins within ten minutes. */
 const findRefusedSignIns: Finder = async ({ db, org, now, value, isOpen }) => {
   const hour = Math.floor(now / 3_600_000);
   const refused = await queryNumber(db, refusals, [org.id, hour - 1, hour, now - 600_000]);

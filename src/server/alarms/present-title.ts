@@ -1,5 +1,6 @@
 // Titles and texts of alarms about nodes, as they are shown now. The stored ones are those of the notification; an open alarm is shown
-// with the nodes that are left of it, by their current names.
+// with the nodes that are left of it, by their current names. `heads` of an alarm: what it is named after. `rest`: what has the same
+// cause. Both are keys, which are ids of nodes here.
 
 import type { Reader } from "../store/database.ts";
 import { inParts, places, queryAll } from "../store/table.ts";

@@ -12,7 +12,10 @@ export type FollowedAlarm = AlarmRow & {
   revoked?: string;
 };
 
-/** Removes revoked nodes from an alarm and its title. `silent`: the keys of silent nodes, none of which is revoked. */
+/**
+ * Removes revoked nodes from an alarm and its title. Its `heads` are the keys of what it is named after, its `rest` of what has the
+ * same cause. `silent`: the keys of silent nodes, none of which is revoked.
+ */
 export async function withoutRevoked(
   db: Database,
   alarm: AlarmRow,

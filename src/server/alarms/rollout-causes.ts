@@ -26,7 +26,10 @@ export const findHeldRollout: Finder = async (asked) => {
 
 type Held = "paused" | "stopped";
 const keyOf = (id: number, held: Held) => `rollout/${id}${held === "paused" ? "/paused" : ""}`;
-/** A rollout that goes on after a pause is no repair, so the alarm must not end with "Well again". */
+/**
+ * The words with which an alarm about these keys ends; undefined: "Well again". A rollout that goes on after a pause is no repair, so
+ * its alarm must not end with that.
+ */
 const whyEnded = ([key]: readonly string[]) =>
   key?.endsWith("/paused") === true ? "It waits no longer" : undefined;
 
@@ -45,7 +48,10 @@ function about({ org }: Asked, row: Newest, held: Held): Found {
   };
 }
 
-/** Nodes of the ring that have not gone back, or that have and are not online ($3: checked in after then). */
+/**
+ * Nodes of the ring that have not gone back, or that have and are not online ($3: checked in after then). Only nodes in these states
+ * were told to update.
+ */
 const countNotBack = `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
     LEFT JOIN sightings s ON s.node_id = m.node_id
   WHERE m.rollout_id = $1 AND m.ring = $2 AND n.state = 'active'

@@ -169,7 +169,10 @@ export async function releaseHolds(
   await recheckFlows(tx, orgId, now);
 }
 
-/** Lets engines check open flows again, if a settled address waits for that. */
+/**
+ * Lets engines check open flows again, if a settled address waits for that: `flow_rechecks` changes a firewall setting of every node
+ * (withRechecks in config.ts), after which an engine does so.
+ */
 async function recheckFlows(tx: Transaction, orgId: number, now: number): Promise<void> {
   const due = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress}`;
   const needed = `SELECT host FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck} LIMIT 1`;

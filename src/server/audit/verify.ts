@@ -66,6 +66,7 @@ export async function verifyChain(
   archiveKey: string | undefined,
   see: (event: VerifiedEvent) => void | Promise<void> = () => undefined,
 ): Promise<Chain> {
+  // `newest`: the event about the newest archive. `cut`: the signed statement in it, which says where that archive ends.
   const newest = await lastArchived(db, orgId);
   const cut = newest === undefined ? undefined : cutOf(newest.after);
   const isOfChain = cut?.archive.organization_id === orgId;
@@ -127,9 +128,10 @@ export function sentenceOf(log: string, { event, what, hash }: Break): string {
 }
 
 /**
- * Returns a function that takes one event after the other, and tells whether it has the count that follows from the last one.
- * No hash covers it, but it decides what is archived and how much an organization stores. Earlier versions counted none; of
- * those, some may be in archives. `atFirst`: the bytes of the archived events; undefined: not known.
+ * Returns a function that takes one event after the other, and tells whether it has the count that follows from the last one. The
+ * count (`chainBytes`) is that of the bytes of this event and of all before it. No hash covers it, but it decides what is archived and
+ * how much an organization stores. Earlier versions counted none; of those, some may be in archives. `atFirst`: the bytes of the
+ * archived events; undefined: not known.
  */
 function makeCountCheck(atFirst: number | undefined): (event: EventRow) => boolean {
   /** Of all events so far; undefined: not known. */

@@ -230,11 +230,15 @@ async function carryAddresses(old: Reader, tx: Transaction, org: Org, nodeId: nu
   }
   if (found?.state === "revoked") {
     await leaveAddresses(tx, org.id, nodeId, { version: org.version, until });
+    // All its certificates are blocked now, so the hold can end with the confirmation of that version.
     await boundHolds(tx, nodeId, org.version);
   }
 }
 
-/** Holds the node's last name if the restored database has another name for it, or has revoked it. */
+/**
+ * Holds the node's last name if the restored database has another name for it, or has revoked it. `heldUntil`: the end of the last
+ * node.crt (X.509), which services trust by the name in it.
+ */
 async function carryName(old: Reader, tx: Transaction, org: Org, { id, name }: NodeRow): Promise<void> {
   const present = await nodes.find(tx, { id, name });
   if (present !== undefined && present.state !== "revoked") return;

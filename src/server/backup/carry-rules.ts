@@ -1,4 +1,4 @@
-// Carries deleted and changed firewall rules, and newer seals, into the restored database.
+// Carries deleted and changed firewall rules, and newer seals, into the restored database (`tx`) from the replaced one (`old`).
 
 import * as v from "valibot";
 import type { SignedSeal } from "../../protocol/seals/seal.ts";
@@ -21,6 +21,7 @@ export async function carryRules(old: Reader, tx: Transaction, orgId: number, no
   for (const { id, createdAt } of await firewallRules.all(tx, { orgId })) {
     const replaced = unseen.get(id);
     unseen.delete(id);
+    // With another time of creation, it counts as another rule that got the same id.
     const isSame = replaced?.createdAt === createdAt;
     const groups = isSame ? groupsIn(replaced) : [];
     if (!isSame || (await namesLostUser(tx, groups))) {
@@ -37,6 +38,7 @@ export async function carryRules(old: Reader, tx: Transaction, orgId: number, no
     );
     await firewallRules.update(tx, { orgId, id }, replaced);
   }
+  // Rules that the backup lacks are not carried: the administrator decides which to create again.
   carried.lost_rules += unseen.size;
 }
 

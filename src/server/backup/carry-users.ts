@@ -1,5 +1,5 @@
-// Carries what users, members and providers of identities lost since the backup into the restored database. `old` is the replaced
-// database, and `tx` the restored one.
+// Carries the rights, factors and identities that were taken away since the backup into the restored database, so that they do not
+// come back. `old` is the replaced database, `replaced` a row of it, and `tx` the restored database.
 
 import type { Reader, Transaction } from "../store/database.ts";
 import { userOfGroup } from "../../protocol/users-groups.ts";

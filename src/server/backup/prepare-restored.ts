@@ -30,9 +30,11 @@ export function prepareRestored(
     // Nodes have received other files since.
     await tx.run("DELETE FROM sent_files");
     await tx.run("DELETE FROM sent_configs");
+    // The stored time of the backup is long past: it would look as if the clock had jumped.
     await forgetClock(tx);
     const carried = old === undefined ? undefined : await carryOver(old, tx, now);
     if (old !== undefined) await raiseCounters(tx, await readCounters(old, old.dialect));
+    // Rollouts of the backup: what their nodes have done since is unknown.
     await endRestored(tx, now);
     // Confirmations since the backup are lost: users are told again, and have time again.
     await tx.run("UPDATE owner_proofs SET told_at = NULL");

@@ -61,6 +61,7 @@ export async function restoreBackup(
     if (damage !== undefined) throw damaged(file, damage, unauthenticated);
     if (!origin.isAuthentic && !unauthenticated) throw notAuthentic(file, origin);
     const counted = await verifyBackup(copy, { secretKey, ...origin }, system);
+    // "visitor": it does not listen for changes of other processes, as a server does. `isCopy`: the migration makes no other copy.
     const fresh = await openSqlite({ path: copy, now: system.now, role: "visitor", isCopy: true });
     const as_of = await lastKnownAt(fresh);
     const staff = origin.isAuthentic ? {} : { staff: await staffOf(fresh) };
@@ -148,6 +149,7 @@ async function staffOf(reader: Database): Promise<string[]> {
 /** The plan of restoreBackup. Reads neither the backup nor PostgreSQL. */
 export function planRestore(options: DataOptions, file: string, replace: boolean, system: Edge): Step[] {
   requireReadable(file);
+  // Throws if the key is missing.
   findSecretKeys({ ...options, isUsed: true }, system);
   const directory = planPrivate(options.dataDirectory);
   if (options.databaseUrl !== undefined) return directory;

@@ -44,7 +44,7 @@ const isTrusted =
 /** Certificates that a peer would accept: they ended after $1 (`acceptedFrom`), and are signed by a CA in the bundle. */
 const isAccepted = `c.kind = 'overlay' AND c.not_after > $1 AND ${isTrusted}`;
 const isListed = `c.state = 'blocked' AND ${isAccepted}`;
-/** A certificate with a twin, a second fingerprint, has two entries in the list. */
+/** A twin is the second fingerprint of a certificate whose signature has a second valid form (P-256): both are in the list. */
 const entryCount = "count(*) + count(c.twin)";
 
 const blockedPick = certificates.pick("id", "fingerprint", "twin", "notAfter");
@@ -184,7 +184,10 @@ export async function limitCertificates(
   );
 }
 
-/** The same for a change that renews the nodes `ids`, or all active ones. Refused while one of them is at its limit. */
+/**
+ * The same for a change that renews the nodes `ids`, or all active ones. Refused while one of them is at its limit. Without such a
+ * node, the length of the blocklist is not checked.
+ */
 export async function limitCertificatesOfAll(
   reader: Pick<Reader, "get">,
   orgId: number,

@@ -1,5 +1,6 @@
-// In a sealed organization, firewall rules about sealed groups and nodes demand a certificate of an offline CA. Nodes that enforce the
-// seal add this demand themselves. This adds it for the other nodes, so that the control plane's CA opens nothing on them either.
+// In a sealed organization, firewall rules about privileged groups and sealed nodes demand a certificate of an offline CA, whose key
+// only signers have. Nodes that enforce the seal add this demand themselves. This adds it for the other nodes, so that nobody gets
+// through these rules with the CA of the control plane.
 
 import { openTrusted, sealHash } from "../../pki/seal.ts";
 import type { SignedSeal } from "../../protocol/seals/seal.ts";
@@ -13,7 +14,7 @@ export type Demanded = {
   offline: readonly string[];
   /** The groups that only an offline CA may certify. */
   groups: readonly string[];
-  /** The names of sealed nodes. */
+  /** The names of sealed nodes: those with an identity in the seal, which have a certificate of an offline CA. */
   names: readonly string[];
 };
 
@@ -21,7 +22,7 @@ export type Demanded = {
 const known = new Map<string, Demanded | undefined>();
 const maxKnown = 100;
 
-/** Undefined unless the newest seal is enforced. */
+/** `seals`: the newest last. Undefined unless the newest one is enforced. */
 export function demandedIn(seals: readonly SignedSeal[]): Demanded | undefined {
   const newest = seals.at(-1);
   if (newest === undefined) return undefined;

@@ -1,5 +1,8 @@
 // The only place that signs certificates of nodes: for registration, renewal, a changed node, restore and CA rotation. Never signs for
 // a revoked node. Lifetimes and times of rows are in ms, those inside of overlay certificates in seconds.
+//
+// Only signers have the key of an offline CA. A limited CA certifies only some networks, so that a thief who has its key gains less
+// (docs/design/sealed.md).
 
 import { nodeLifetimeMs, notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";

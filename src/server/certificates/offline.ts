@@ -1,5 +1,6 @@
 // The offline CA of a sealed organization (docs/design/sealed.md): its key is on the machines of signers. The control plane
-// hands out its certificate and those that it signed, and never replaces them by its own.
+// hands out its certificate and those that it signed, and never replaces them by its own. Beside it, the control plane's own CA may
+// be limited: then it certifies only IPv4 addresses of the organization, and no networks behind nodes (ca-limits.ts).
 
 import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
@@ -42,6 +43,7 @@ export async function addOfflineAuthority(
   actor: Actor,
   requireOwner: (tx: Transaction) => Promise<void>,
 ): Promise<{ fingerprint: string }> {
+  // Throws clock_doubted: with a wrong clock, validity cannot be judged.
   clock.requireBelieved();
   const now = system.now();
   const [ca, ...others] = decodeCaBundle(pem);

@@ -1,4 +1,4 @@
-// Handlers of src/api/certificates/seals.ts.
+// Handlers of src/api/certificates/seals.ts. A seal says what the nodes of an organization may be told, and is signed by its signers.
 
 import type { sealsApi } from "../../api/certificates/seals.ts";
 import { AppError } from "../../base/errors.ts";

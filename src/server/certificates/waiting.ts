@@ -1,5 +1,5 @@
 // Lists the nodes that need certificates of an offline CA, for signers. Signers do not trust this list: their tool shows what they
-// sign, and each machine itself shows the words of its host key.
+// sign, and each machine itself shows the words of its host key. Offline: the CA's key is on the machines of signers.
 
 import { formatTime } from "../../base/quantities.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
@@ -41,6 +41,7 @@ export async function listSealable(
     const why = reasonsOf(node, groups);
     if (why.length === 0 || hostPublicKey === null || phone !== null || ephemeralSilenceS !== null) return [];
     const own = certificatesByNode.get(node.id) ?? [];
+    // A signer makes the certificates of all versions at once, with one CA: each of them tells the issuer.
     const held = own.flatMap(({ pem }) => decodeBundle(pem));
     return {
       name: node.name,

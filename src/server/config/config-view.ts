@@ -81,7 +81,10 @@ export type ConfigView = ConfigSource & {
   digest: string;
 };
 
-/** Everything that the configuration of a node depends on. Nodes of the same kind have the same one. */
+/**
+ * Everything that the configuration of a node depends on. Nodes of the same kind have the same one. What is omitted is in certificates
+ * or in the configurations of other nodes; the owner counts as a group, where rules need it (kindOf).
+ */
 export type NodeKind = Omit<
   ConfigNode,
   "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions" | "updateOrder"

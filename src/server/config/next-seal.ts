@@ -117,9 +117,10 @@ const modeWords = {
 } satisfies Record<Seal["mode"], string>;
 
 /**
- * What the control plane proposes, with what signers alone decide taken from the held seal: offline CAs, privileged groups and
- * identities. What the control plane says of these is dropped: a key that is in a seal gets its next certificate without a
- * comparison of its words on the machine.
+ * What the control plane proposes, with what signers alone decide taken from the held seal: offline CAs, whose keys signers alone
+ * have, privileged groups, which only these CAs give, and identities, the keys and groups of nodes that have their certificates. What
+ * the control plane says of these is dropped: a key that is in a seal gets its next certificate without a comparison of its words on
+ * the machine.
  */
 export function withHeldSealing(proposed: SealedState, held: SealedState | undefined): SealedState {
   const { sealing: _, ...rest } = proposed;

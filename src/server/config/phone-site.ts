@@ -26,6 +26,7 @@ export function renderSite(view: ConfigView, node: ConfigNode, parts: Parts): Pr
 
 function* siteSlices(view: ConfigView, node: ConfigNode, parts: Parts): Generator<unknown, string> {
   const engine = parseEngineVersion(oldestPhoneEngine);
+  // A kind is all that a node's configuration depends on (config-view.ts). A phone reports no engine.
   const kind = { ...kindOf(view, node), overlayVersion: oldestPhoneEngine };
   const lines: string[] = [];
   for (const slice of yamlSlices({ ...treeOf(view, kind, engine), ...dnsSection(parts) })) {

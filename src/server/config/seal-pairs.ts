@@ -1,6 +1,6 @@
-// Compares two seals on a signer's machine: which nodes gain or lose access to which other nodes. One of the compared peers is
-// "anyone who has the control plane". A seal contains only groups and names of unprivileged nodes, and the control plane chooses
-// these. The comparison assumes that nodes enforce both seals.
+// Compares two seals on a signer's machine: which nodes gain or lose access to which other nodes. Of unprivileged nodes, a seal
+// contains only groups and names, and the control plane chooses which machine has them. So one of the compared peers is "anyone who
+// has the control plane". The comparison assumes that nodes enforce both seals.
 
 import type { SealedState } from "../../protocol/seals/seal.ts";
 import { inSlices } from "../http/heavy-work.ts";

@@ -1,4 +1,6 @@
 // The parties whose access two seals may change: sealed nodes, networks behind them, and all that the control plane controls.
+// A sealed node has its identity in the seal. Other nodes are unprivileged: the control plane chooses their groups, except privileged
+// ones, which only a certificate of an offline CA gives.
 
 import type { SealedNode, SealedState } from "../../protocol/seals/seal.ts";
 import { networkOfGroup, ownerGroupIn, selfGroup } from "../../protocol/users-groups.ts";

@@ -20,7 +20,7 @@ export function findUnknown(sealable: readonly Sealable[], known: SealedState | 
   );
 }
 
-/** Whether these are the words of the node's host key, as its machine shows them. */
+/** Whether these are the words of the node's host key: its fingerprint, as its machine shows it for people to compare. */
 export const hasWords = ({ host_public_key: key }: Sealable, typed: string): boolean =>
   areWordsOfKey(typed, fingerprintOfHostKey(key), sealedKeyWords);
 

@@ -1,4 +1,5 @@
-// The seals of an organization: what the next one would hold, and publishing one that its signers have signed. The control
+// The seals of an organization: what the next one would hold, and publishing one that its signers have signed. A seal says what the
+// control plane may send the nodes. The control
 // plane checks a seal as nodes do, so that none is published that nodes would refuse.
 
 import { AppError } from "../../base/errors.ts";

@@ -1,5 +1,8 @@
 // What a signer adds to the next seal, on the signer's machine: which nodes are sealed, and their certificates. Nodes are asked
 // for by the control plane (`Sealable`), which may have been taken over: the signer checks what it says against the held seal.
+//
+// A sealed node has a certificate of an offline CA, whose key signers alone have. A closed node trusts offline CAs alone. An open one
+// trusts the CA of the control plane as well, because nodes with its certificates use it.
 
 import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
@@ -31,7 +34,7 @@ export const Issued = v.array(
     name: v.string(),
     key: v.string(),
     groups: v.array(v.string()),
-    /** Fingerprints of the certificate, one or two for each version. */
+    /** Fingerprints of the certificate, for each version one, or two: a P-256 signature has a second valid form. */
     prints: v.array(v.string()),
     /** Its end, in seconds since 1970. */
     until: v.number(),

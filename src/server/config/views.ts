@@ -152,6 +152,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     networks: [org.network, ...(org.network6 === null ? [] : [org.network6])],
     aliveInterval: org.aliveInterval,
     overrides: org.configOverrides,
+    // The overrides that a rollout tries, for the nodes that have its order.
     ...(rollout === undefined || settings === null
       ? {}
       : { tried: { order: orderOf(rollout), overrides: settings } }),

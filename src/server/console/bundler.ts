@@ -17,7 +17,10 @@ const inBrowsers: Record<string, string> = {
   "checked.ts": "export const checkAnswer = () => {};",
 };
 
-/** Elements become calls with the children as arguments, which are smaller than objects that name them. */
+/**
+ * Elements become calls with the children as arguments, which are smaller than objects that name them. `JSON.stringify`: the test of
+ * the architecture would take the plain text for an import of this file.
+ */
 const elements = `/** @jsxRuntime classic @jsx createElement @jsxFrag Fragment */
 import { createElement, Fragment } from ${JSON.stringify("preact")};`;
 
@@ -49,7 +52,10 @@ function withoutSchemas(module: Record<string, unknown>): string {
     .join("");
 }
 
-/** An export of the contract as text; undefined: browsers do not get it. Its name tells what it is. What has a `kind` is a schema. */
+/**
+ * An export of the contract as text; undefined: browsers do not get it. Its name tells what it is. A value with `kind` is a schema of
+ * valibot.
+ */
 function textOfExport(name: string, value: unknown): string | undefined {
   if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
   if (name.endsWith("Settings")) return JSON.stringify(value, settingsInForms);

@@ -34,6 +34,7 @@ export async function listFlows(
   const { isWanted, observed, coverage, leftOut } = await readFlows(reader, orgId, idsOf(wanted), since);
   const active = own.filter(({ state, phone }) => state === "active" && phone === null);
   // Only the summaries of their reports, to know which nodes reported within the last hour.
+  // `from`: rows of this side and higher ones.
   const summaries = { from: flowSides.summary };
   const reportedLately = (await readFlows(reader, orgId, idsOf(active), now - hourMs, summaries)).coverage;
   const silent = active.filter(({ id }) => !reportedLately.has(id)).map(({ name }) => name);

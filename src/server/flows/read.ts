@@ -83,6 +83,7 @@ const wantedPick = organizations.pick("flows");
 const readWanted = `SELECT ${wantedPick.select()} FROM organizations WHERE id = $1`;
 
 const kindColumns = "node_id, side, peer, address, protocol, port";
+/** CAST: PostgreSQL sums up a BIGINT as NUMERIC, which is read as a text. */
 const sumOf = (column: string) => `CAST(sum(${column}) AS BIGINT) AS ${column}`;
 const sumsIn = (from: string, by: string) =>
   `SELECT ${kindColumns}, ${sumOf("flows")}, ${sumOf("answered")}, ${sumOf("unseen_s")}, min(first_at) AS first_at, max(last_at) AS last_at
@@ -119,6 +120,7 @@ export async function readFlows(
     const params = [flowBlockOf(day), sides.from, day, since, ...some];
     const rows = await queryAll(reader, flowPick, sumsOf(some), params);
     for (const each of rows) {
+      // In a summary, `flows` counts those that are in no row.
       if (each.side === flowSides.summary) coverage.set(each.nodeId, { ...each, uncounted: each.flows });
       else if (!addKind(kinds, each)) leftOut++;
     }

@@ -44,7 +44,7 @@ export async function reportPast(
 ): Promise<{ body: AnswerOf<typeof pastApi.retrieve>; after: Record<string, unknown> | undefined }> {
   const { db, secretKey, system } = deps;
   const { at, from = null, to, protocol = "any", port = null, head } = asked;
-  // By the clock of the database, as the notes.
+  // By the clock of the database, from which the notes of changed rows have their times (policy-changes.ts).
   requirePast(at, await noteTime(db));
   if (to === undefined && (from !== null || port !== null || asked.protocol !== undefined))
     throw new AppError("bad_request", "Give `to`, too.");
@@ -119,11 +119,13 @@ async function answerFrom(
   const sender = asked.from === undefined ? undefined : memberNamed(members, asked.from);
   const senders = sender === undefined ? members.filter(({ id }) => id !== to.id) : [sender];
   const receiverCertificates = await validCertificates(memory, to.id, asked.at);
+  // Parsed once, for all pairs of nodes.
   const rules = await inSlices(testable(snapshot.rules));
   const found: Found[] = [];
   for (const [index, from] of senders.entries()) {
     const senderCertificates = await validCertificates(memory, from.id, asked.at);
     found.push(decideAccess(rules, { from, to, asked, senderCertificates, receiverCertificates }));
+    // Now and then other requests get their chance.
     if (index % 20 === 19) await nextRound();
   }
   const shown = sender === undefined ? found.filter(({ access }) => access.allowed) : found;

@@ -93,6 +93,7 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
       if ((await lastReport(tx, nodeId)) === report.id) continue;
       const day = Math.floor(to / dayMs);
       const ofReport = { nodeId, day, block: flowBlockOf(day), orgId, firstAt: from, lastAt: to };
+      // One row a day says what the rows lack: `rest`, the flows that are in no row, and for how long flows may have passed unseen.
       const summary: FlowTableRow = {
         ...ofReport,
         ...ofNoKind,

@@ -53,7 +53,7 @@ export function* usesOf(
   observed: Iterable<Observed>,
 ): Generator<unknown, Map<number, Use>> {
   const inbound = rules.filter(({ direction }) => direction === "inbound");
-  // Rules that say the same are one rule of the lane: each of them gets its uses.
+  // A lane has the rules of one direction. Rules that say the same are one rule of the lane: each of them gets its uses.
   // `laneOf` and `classify` compare a policy before and after a change. Here both are the same.
   const lane = yield* laneOf("inbound", inbound, inbound);
   const byIdentity = Map.groupBy(inbound, identityOf);

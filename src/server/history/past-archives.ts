@@ -9,6 +9,7 @@ import { nextRound } from "../http/heavy-work.ts";
 import { archiveName, verifyArchive } from "../retention/archive-file.ts";
 import { isBeginning } from "./past-rows.ts";
 
+/** `breaks`: where a hash of the file does not follow from the one before. */
 export type PastArchive = { file: string; events: VerifiedEvent[]; breaks: Chain["breaks"] };
 /**
  * `files`: oldest first. `missing`: a sentence about what was not found, or cannot be read. `isWhole`: they go back to the first

@@ -88,6 +88,7 @@ export class PastRows {
   #apply(change: Change): boolean {
     const [at, part] = change;
     const isBack = at < this.#latest - longestPauseMs;
+    // The clock went over the moment twice: a change may count that came after it.
     if (isBack && at <= this.moment && this.moment <= this.#latest) this.isClockTurned = true;
     this.#latest = Math.max(this.#latest, at);
     this.firstAt ??= at;

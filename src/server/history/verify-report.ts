@@ -23,6 +23,7 @@ export async function verifyReport(text: string, { key, head }: Known): Promise<
       hint: "A report is two lines, as `policy test --report` wrote them. Copy it once more, if it was cut or edited.",
     });
   const report = parsed.output;
+  // `x` of a key is its public half (RFC 8037).
   const pinned = key === undefined ? report.order_key : keyIn(key);
   if (pinned.x !== report.order_key.x)
     throw new AppError(

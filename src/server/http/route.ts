@@ -11,7 +11,7 @@ import type { Schema } from "./parse-input.ts";
  */
 export type Operator = { kind: "operator"; uid: number | null };
 
-/** The sign-in of a user: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages. */
+/** The sign-in of a user: the id of a browser's session, or a family: all tokens that follow from one sign-in of a command line. */
 export type SignIn = { session: number } | { family: string };
 
 /** The authenticated caller. Only users/access.ts decides this. */
@@ -23,6 +23,7 @@ export type Caller =
       userId: number;
       email: string;
       isStaff: boolean;
+      /** Undefined: the cookie of the docs pages. */
       signIn?: SignIn;
     }
   | {

@@ -1,4 +1,4 @@
-// Whether a URL has the one form of its path.
+// Whether a URL has the one form of its path. Requests come by Bun's table of routes (check-ins), or by Hono (all others): app.ts.
 
 import type { Params } from "./exchange.ts";
 

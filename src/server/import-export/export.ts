@@ -90,6 +90,7 @@ async function authorityFiles(
 
 /** Private keys of nodes never leave their machines. With host.pub the certificate of a node can be renewed. */
 async function nodeFiles({ db }: Pick<Admin, "db">, view: OrgView, node: NodeRecord): Promise<PlainFile[]> {
+  // `rendered` counts for the metrics of a server, which a command does not have.
   const renderings = makeRenderings({ rendered: () => undefined });
   // Only an answer of the API says whether the node is online; its files do not.
   const isOnline = false;

@@ -124,6 +124,7 @@ function noNetwork(live: readonly NebulaCertificate[], refused: readonly string[
   );
 }
 
+/** A new node gets the same host number in both networks, so the IPv6 network must not be the smaller one. */
 function requireRoom(network: string, network6: string | null): void {
   if (network6 === null || !isNarrower(network6, network)) return;
   throw new AppError(

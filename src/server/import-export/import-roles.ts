@@ -32,7 +32,7 @@ type Scope = Networks & {
   controlPlane: string;
 };
 
-/** Completes the hosts: sets their roles, public addresses and subnets. */
+/** Completes the hosts: sets their roles, public addresses and subnets. Adds to `notes` what is left out, and why. */
 export function assignRoles(
   hosts: readonly PlannedHost[],
   found: HandMade,

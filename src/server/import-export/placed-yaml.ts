@@ -87,6 +87,7 @@ class Reader {
       const line = this.#lineOf(key) ?? near;
       const name = this.read(key, line, depth + 1);
       if (name.kind !== "leaf") throw this.#faultAt(line, "a key is a list or a map");
+      // An entry has the line of its key, also if its value begins below.
       const placed = { ...this.read(value, line, depth + 1), line };
       if (name.text !== "<<") own.set(name.text, placed);
       else

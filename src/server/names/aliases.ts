@@ -51,7 +51,7 @@ function aliasOf(row: Row): Alias {
   };
 }
 
-/** Throws conflict, name_taken, validation_failed. */
+/** Throws conflict, name_taken, validation_failed. Names let no packet pass, so no test of the policy is run. */
 export async function createAlias(
   { db, system }: Store,
   org: Org,

@@ -1,4 +1,5 @@
-// The data of a name server of the overlay: all names, each with the class of its node, and which classes see which. Pure.
+// The data of a name server of the overlay: all names, each with the class of its node, and which classes see which. Nodes to which
+// the same rules apply are one class (visibility.ts). Pure.
 
 import { maxPeerClasses, tableOfClasses, type NamesForPeers } from "../../protocol/names-for-peers.ts";
 import type { NamesClass, Visibility } from "./visibility.ts";

@@ -92,6 +92,7 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
   return { toAll, digest: () => (digest ??= digestOf(rules)), classOf, sees };
 }
 
+/** Without ids and descriptions, which change nothing that a node sees. */
 function digestOf({ inbound, outbound }: TestableRules): string {
   const parts = [inbound, outbound].map((list) =>
     list.map(({ protocol, ports, peer, target }) => [protocol, ports, peer, target]),

@@ -74,6 +74,7 @@ async function countNodes(db: Reader, orgId: number, now: number) {
       [orgId, now - onlineMs],
     ),
   ]);
+  // Phones never check in, so they are never online: only `nodes` counts them.
   return { nodes, active: (found?.active ?? 0) - phones, online: found?.online ?? 0 };
 }
 
@@ -195,7 +196,8 @@ const applied = "coalesce(s.applied_config_version, 0)";
  * organization was changed just now.
  */
 async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
-  // The newest configuration that nodes have had `appliedMs` to apply. Undefined: this server has not run for so long.
+  // The newest configuration that nodes have had `appliedMs` to apply. Undefined: this server has not run for so long, or this is a
+  // command on the data, which has no `ages`.
   const longKnown = ages?.longKnown(orgId);
   const { count, first } = await countAndFirst(db, unapplied, {
     count: "count(*)",

@@ -22,7 +22,10 @@ const chunkSize = 250;
 // of the node to learn that a renewal is due; the renewal then issues what `renew_at` of the certificates says. For a node that
 // loses a group, `makeDueSql` is not needed: it has no current certificate any more.
 
-/** Makes the certificates former ones. $1: the time of their block, ms. $2: the version. $3: now, ms. */
+/**
+ * Makes the certificates former ones. $1: the time of their block, ms. $2: the version. $3: now, ms. One that is to be blocked already
+ * keeps its time and the lower version.
+ */
 const retireSql = (ids: string) => `UPDATE certificates SET state = 'former',
     block_after = coalesce(block_after, $1), block_version = CASE WHEN block_version < $2 THEN block_version ELSE $2 END
   WHERE node_id IN (${ids}) AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`;

@@ -42,6 +42,7 @@ export async function listNodes(
   if (isExit) where += " AND exit_groups <> '[]'";
   if (ids !== undefined) where += ` AND id IN (${ids.map(place).join(", ")})`;
   const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
+  // Fewer nodes a page, if the longest texts of nodes would make it larger than an answer may be.
   const fitted = fitPage(query, await widestNode(db, org.id, revoked));
   const { limit, offset } = pageOf(fitted);
   const page = await queryAll(

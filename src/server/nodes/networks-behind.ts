@@ -39,7 +39,8 @@ const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
   queryAll(
     reader,
     nodeRecord,
-    // Each half has an index; with OR, SQLite would read all nodes of the organization.
+    // Each half has an index; with OR, SQLite would read all nodes of the organization. The limit bounds the memory: networks of
+    // further nodes are not listed.
     `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state <> 'revoked' AND id IN (
        SELECT id FROM nodes WHERE org_id = $1 AND subnets <> '[]'
        UNION SELECT id FROM nodes WHERE org_id = $1 AND advertised <> '[]') ORDER BY id LIMIT 5000`,
@@ -79,7 +80,10 @@ function routerOf(node: NodeRecord, network: string, online: boolean): Route["ro
 type Services = Pick<NodeStore, "db" | "system" | "authorities" | "secretKey">;
 type Wanted = { network: string; via?: readonly number[] | undefined };
 
-/** Changes the routers of a network in one transaction. Without `via`: those that it has. */
+/**
+ * Changes the routers of a network in one transaction. Without `via`: those that it has. `change`: of one node; not of its groups,
+ * which would need the tests of the policy (nodes.ts).
+ */
 async function changeRouters(
   services: Services,
   org: Org,

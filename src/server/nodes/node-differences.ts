@@ -38,6 +38,7 @@ export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
     const { ip, isLighthouse, isRelay, publicIp, externalPort, tcp } = node;
     // The addresses for TCP fallback, which other nodes get, contain the engine's own port.
     const port = tcp === null ? undefined : valueAt(node.configOverrides, "listen.port");
+    // Nodes that may use an exit are sent its name.
     const routed = [node.subnets, node.routeOptions, node.exitGroups, isExit(node) && node.name];
     return JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, port, routed]);
   };

@@ -8,7 +8,10 @@ import type { VersionAges } from "./contact/version-ages.ts";
 
 export type NodeStore = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   authorities: Authorities;
+  /** The polls that wait for news: a change wakes them. */
   changes: HeldPolls;
+  /** The last reports of nodes, which are stored within a second. */
   reports?: Reports;
+  /** When organizations got their configuration versions. */
   ages?: VersionAges;
 };

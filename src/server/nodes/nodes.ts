@@ -212,6 +212,7 @@ export async function changeNode(
   };
   const after = { ...before, ...change };
   await ensureGroups(tx, org.id, groupsIn(patch), now);
+  // A node may take its own former name again, which was held for it.
   await Promise.all([
     nodes.update(tx, { id }, change),
     before.name === after.name ? undefined : releaseOwnName(tx, after),

@@ -18,7 +18,7 @@ const noGroups: ReadonlySet<string> = new Set();
 
 /**
  * Updates the nodes of one owner, or of all owners (`ownerId` 0). `taken`: groups that were given to nodes directly, and that they
- * lose. `isBounded`: see changeGroups.
+ * lose. `isBounded`: throws too_many_certificates if a node gains groups, and may get no more certificates.
  */
 export async function regroupOwned(
   tx: Transaction,

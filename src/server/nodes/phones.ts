@@ -225,6 +225,7 @@ async function rekeyPhone(tx: Transaction, { id, orgId }: NodeRow, asked: Asked)
   const { system: phone } = asked.wish;
   const { hostPublicKey } = asked.keys;
   await nodes.update(tx, { id }, { hostPublicKey, phone, platform: phone, importedAt: asked.now });
+  // The user who imports it has confirmed that the phone is still theirs.
   await beginPeriod(tx, id, asked.now, "proven");
   await notifyNode(tx, orgId, id);
   return id;

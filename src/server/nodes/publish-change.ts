@@ -48,6 +48,7 @@ export async function publishChange(
   // Not for a rename alone: while the former name is held, no rule names it, so its certificate opens nothing. An urgent block would
   // change the configurations of all nodes at once.
   const isUrgent = isNamedInRules || grantsBeyond({ ...before, name: after.name }, after);
+  // With `atLeisure` they are blocked at their time, whatever the node confirms.
   const blocked = grantedMore
     ? await blockFormerLater(tx, after.id, isUrgent ? version : atLeisure, services.system.now())
     : 0;

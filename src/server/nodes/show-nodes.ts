@@ -70,6 +70,7 @@ async function lackingSince(
     if (row !== undefined && applied < row.version)
       return row.sentAt <= system.now() - appliedMs ? row.sentAt : undefined;
     if (ages === undefined || settled === undefined) return undefined;
+    // Below, `settled` itself is such a version, so there always is one.
     const firstAt = (isSuch: (versions: Versions) => boolean) => ages.since(orgId, isSuch) ?? settled.at;
     if (applied < settled.configVersion) return firstAt((seen) => applied < seen.configVersion);
     // The node's newest version may be its own.

@@ -35,7 +35,7 @@ export type Obstacles = {
 
 /**
  * Throws validation_failed or conflict with the wrong subnet. `node`: the one that gets them, as it is. Several nodes may be
- * routers of one network, unless `isAlone`.
+ * routers of one network, unless `isAlone`, which the rollback of a policy asks for (execute-nodes.ts).
  */
 export async function checkSubnets(
   reader: Pick<Reader, "all" | "get">,

@@ -122,7 +122,7 @@ export async function withdrawOwnerInvitations(
 
 const isToken = ({ kind }: AccessItem) => kind === "registration_token" || kind === "service_token";
 
-/** Tokens alone, under the JSON keys of earlier versions. */
+/** Tokens alone, under the JSON keys of earlier versions, which events keep. */
 export function tokensOf({ left, revoked }: Access) {
   return { tokens_left: left.filter(isToken), tokens_revoked: revoked.filter(isToken) };
 }

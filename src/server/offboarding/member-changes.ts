@@ -96,6 +96,7 @@ const whatEnds = (before: Role, role: Role) => ({
   access: role === "member" && before !== "member",
   // An owner who becomes a member loses all open invitations with `access`.
   ownerInvitations: role === "admin" && before === "owner",
+  // `roles` begins with the lowest.
   browserSessions: roles.indexOf(role) < roles.indexOf(before),
 });
 
@@ -107,6 +108,7 @@ async function endWithRole(
   role: Role,
   by: { actor: Actor; now: number },
 ): Promise<Access> {
+  // The invitation is not accepted yet, so no user has the role.
   if (userId === null) return noAccess;
   const ends = whatEnds(before, role);
   const reason = `${email} is no longer an administrator`;
@@ -153,6 +155,7 @@ export async function removeMember(
     );
     if (deleted === 0) throw lastOwner(before.email);
     const event = memberEvent(org.id, store.system.now(), by.actor, before.email);
+    // A webhook, like a token, is access that the user gave to others.
     const revokeWebhooks = ends.revokeTokens === true;
     const reason = `${before.email} was removed`;
     const ending = { ...ends, isLeaving: true, revokeWebhooks, actor: by.actor, now: event.at, reason };
@@ -162,6 +165,7 @@ export async function removeMember(
     if (userId !== null) {
       // The user's nodes leave the groups that a provider gave, and those in which the policy names the user or its groups.
       await groupUsers.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
+      // Groups that nodes were given directly, and lose as well: those that providers decide.
       const taken = await groupsThatProvidersDecide(tx, org.id, userId);
       await regroupOwned(tx, org.id, event.at, { ownerId: userId, taken });
       await endBrowserSessions(tx, userId);

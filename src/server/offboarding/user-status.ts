@@ -46,6 +46,7 @@ export async function setActive(
     await record(tx, { ...event, type: "user.disabled", ...accessForEvent(outcome) });
     return outcome;
   });
+  // Pending work may have waited for the confirmations of the revoked nodes only.
   if (access.revoked.length > 0) await runDueUpkeep(store);
   return access;
 }

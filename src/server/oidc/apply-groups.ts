@@ -13,6 +13,7 @@ export async function applyGroups(
   user: { id: number; email: string },
   groups: readonly string[],
 ): Promise<void> {
+  // First, because the groups below are only for nodes of members.
   await applyRoles(services, provider, user, groups);
   await applyNodeGroups(services, provider, user.id, groups);
   await applyProviderGroups(services, provider, user.id);

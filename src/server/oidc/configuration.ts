@@ -59,6 +59,7 @@ export function makeConfigurations(deps: Outgoing): Configurations {
     // A clock that was set back makes an age negative.
     if (cached !== undefined && Math.abs(now() - cached.at) < usableMs) return (await cached.found).server;
     const next: Known = { found: read(provider), at: now(), hasFailed: false };
+    // The size of each entry is 1, so `maxKnown` counts entries.
     known.set(key, next, 1);
     try {
       return (await next.found).server;

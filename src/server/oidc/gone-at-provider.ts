@@ -107,6 +107,7 @@ async function checkUser(services: Services, grant: ProviderGrantRow): Promise<v
   try {
     const token = openSecret(secretKey, grant.tokenSealed, grantContext(providerId, subject));
     const answer = await exchange.refresh(provider, subject, token);
+    // "unsaid": refused, but without the error code that a provider must give.
     if (answer.account === "unsaid") return await noteRefusal(services, grant);
     if (answer.account === "gone") return await endAtProvider(services, provider, user, grant);
     const next = answer.refreshToken ?? token;
@@ -169,6 +170,7 @@ async function applyClaims(
     provider.orgId === null ? undefined : await storageFull(services, provider.orgId, { subject, groups });
   await services.db.writeFor({ user: user.id }, async (tx) => {
     await identities.update(tx, identity, { groups: [...groups] });
+    // An organization without room for more loses groups here, and gets none (keptGroups).
     const known = (await organizationIdentities.find(tx, identity))?.groups ?? [];
     await organizationIdentities.update(tx, identity, { groups: keptGroups(fullError, known, groups) });
   });

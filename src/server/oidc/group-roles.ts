@@ -21,6 +21,7 @@ type Provider = Pick<IdentityProviderRow, "id" | "roles" | "orgId" | "createsUse
 /** By organization, the role that the groups give; none: no entry. A provider of an organization gives roles there only. */
 export function rolesFor({ roles, orgId, createsUsers }: Provider, groups: readonly string[]) {
   const given = new Map<number, Role>();
+  // An organization whose provider creates users takes each of them as a member, whatever the groups.
   if (orgId !== null && createsUsers) given.set(orgId, "member");
   for (const mapping of roles) {
     if (orgId !== null && mapping.orgId !== orgId) continue;

@@ -95,6 +95,7 @@ async function createUser(
   }
   if (!provider.createsUsers)
     throw new AppError("sign_in_refused", "This identity belongs to no user, and the provider creates none.");
+  // "": no password. The user signs in by the provider.
   const { id } = await insertUser(tx, { email, hashed: "", isStaff: false }, { actor: ourselves, now });
   // The same as if an administrator had added the user. With several identities at one address, the user must link
   // them.

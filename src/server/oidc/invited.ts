@@ -34,7 +34,7 @@ export async function acceptInvited(
   await tx.notify("auth", `user ${userId}`);
 }
 
-/** An invited member may sign in without a group that gives a role. */
+/** An invited member may sign in without a group that gives a role. `providerId` null: no group gave the membership. */
 export async function isInvited(
   tx: Pick<Transaction, "get">,
   at: { orgId: number; userId: number },

@@ -192,6 +192,7 @@ async function endProviderGroups(tx: Transaction, providerId: number, now: numbe
   const named = await providerGroups.all(tx, { providerId });
   for (const { orgId, people } of named) await groupUsers.delete(tx, { orgId, people });
   await providerGroups.delete(tx, { providerId });
+  // Not in deleted organizations, whose nodes are revoked.
   for (const { id: orgId } of await allOrganizations(tx))
     if (named.some((each) => each.orgId === orgId)) await regroupOwned(tx, orgId, now);
 }

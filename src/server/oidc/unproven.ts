@@ -41,7 +41,10 @@ const dayBegins = later("o.revoke_unproven_from", "coalesce(p.given_at, 0)");
 /** A user has identities of one kind. A user whose provider was deleted has none. */
 const lastSignIn = `coalesce((SELECT max(i.last_used_at) FROM identities i WHERE i.user_id = u.id),
   (SELECT max(i.last_used_at) FROM organization_identities i WHERE i.user_id = u.id), u.last_login_at, 0)`;
-/** SQL: FROM the active nodes whose day is over. $1: now, ms. */
+/**
+ * SQL: FROM the active nodes whose day (`byProviderMs`) is over. Not of users who sign in without a provider (`ownWayIn`), nor of those
+ * whose provider gave a refresh token (`provider_grants`). $1: now, ms.
+ */
 const dueNodes = `FROM (SELECT n.id, n.org_id, n.owner_id AS user_id, u.email, ${dayBegins} AS day_begins, ${lastSignIn} AS signed_in
     FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.owner_id IS NOT NULL AND n.state = 'active'
     JOIN users u ON u.id = n.owner_id LEFT JOIN owner_proofs p ON p.node_id = n.id
@@ -75,6 +78,7 @@ export async function endUnproven(services: Services): Promise<void> {
 async function extendAfterPause({ db, system }: Store): Promise<void> {
   const now = system.now();
   const ranAt = Number((await readMeta(db, watchKey)) ?? 0);
+  // The distance, because the clock may have been set back.
   if (Math.abs(now - ranAt) < noteMs) return;
   await db.writeFor("rows", (tx) => setMeta(tx, watchKey, String(now)));
   if (Math.abs(now - ranAt) < gapMs) return;

@@ -118,6 +118,7 @@ export async function createOrganization(
       certificateVersion: request.certificateVersion ?? 1,
       orderKeySealed,
       orderPublic: publicHalf(orderKey),
+      // The default of the column is false, for organizations that are older than the column.
       lighthousesRelay: true,
       createdAt: now,
     });

@@ -41,6 +41,7 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
   },
   retrieve: async (call) => ({ body: await findOrganization(services.db, call.org, roleOf(call)) }),
   update: {
+    // Only a change that adds something is refused when the organization is full.
     grows: async ({ name, config_overrides }, { org }) =>
       adds(await findOrganization(services.db, org, null), { name, config_overrides }),
     async handle(call, input) {
@@ -56,6 +57,8 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
     return noContent;
   },
 });
+
+// In the conditions of lists, `$2` is the pattern of the query's `search` (store/list-rows.ts).
 
 export const memberHandlers = (services: Services): Handlers<typeof membersApi> => {
   const listed = (isForMember: boolean): Listed<ReturnType<typeof listedMemberOf>> => ({

@@ -153,6 +153,7 @@ async function readKnown(
     // What is there at the first read counts as old: a start of the server is no news for all nodes.
     noteRemote(known, known.declared, { peer: ip, remote, at: known.readAt === 0 ? 1 : now });
   }
+  // A removed address is no news: nodes ask for all addresses again once a day (kept-peers.ts).
   for (const ip of known.declared.keys()) if (!declaredNow.has(ip)) known.declared.delete(ip);
   const sql = `SELECT ${rowPick.select()} FROM paths WHERE org_id = $1 AND at > $2 AND node_id IN (${places(hubs, 3)})
     AND path = 'direct' AND remote IS NOT NULL ORDER BY at`;

@@ -22,6 +22,7 @@ import {
 } from "./group-sums.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
+/** `changes`: the open polls of this server, by which a node also counts as online. */
 type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Parameters<typeof isOnline>[2] };
 
 export type GroupPathSums = {

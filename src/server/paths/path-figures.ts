@@ -35,6 +35,7 @@ const bucketOf = `CASE WHEN rtt_us IS NULL THEN -1 ${boundsUs
 
 /** Figures of all organizations with reports. Reads every row: reports.ts keeps the result. */
 export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
+  // CAST: PostgreSQL sums up a BIGINT as NUMERIC, which is read as a text.
   const rows = await reader.all(
     `SELECT x.org_id, o.slug, x.path, x.bucket, x.n, x.sum FROM
        (SELECT org_id, path, ${bucketOf} AS bucket, count(*) AS n, CAST(coalesce(sum(rtt_us), 0) AS bigint) AS sum

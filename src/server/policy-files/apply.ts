@@ -130,6 +130,7 @@ async function storeApplied(
   const { changes, snapshot } = planned;
   const { row, version } = snapshot;
   const { inverse, issued } = await execute(tx, services, org.id, changes, actor);
+  // By `undo`, a rollback (confirm.ts) restores both the state (`inverse`) and these columns.
   const former = {
     text: row?.text ?? null,
     appliedAt: row?.appliedAt ?? null,

@@ -71,6 +71,7 @@ export async function revertPolicy(
     const now = services.system.now();
     // `former`: the columns of the file that was in force before.
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
+    // `owned` (the groups that nodes have by their owners) follows from the other changes: `execute` applies it by itself.
     const inverseChanges: Changes = { ...changes, owned: [], tests: changes.tests };
     const leftOut: string[] = [];
     const { inverse, issued } = await execute(tx, services, org.id, inverseChanges, actor, { leftOut });

@@ -38,6 +38,10 @@ export type NewRule = CheckedRule & { id?: number };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
 
+/**
+ * Of UserChanges: `people` are the users, and groups of providers, that a group of nodes gets or loses. `owned` are the nodes whose groups
+ * change with that, because their owners are such users.
+ */
 export type Changes = UserChanges & {
   groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
   rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
@@ -177,6 +181,7 @@ function nodeChange(
 ): NodeChange | undefined {
   const groups: Delta = { add: [], remove: [] };
   const { byNode, withMembers } = desired.fileGroups;
+  // `given`: the node's own groups, without those that it has by its owner.
   const inFile = byNode.get(node.id) ?? [];
   for (const name of inFile) if (!node.given.includes(name)) groups.add.push(name);
   for (const name of node.given) {

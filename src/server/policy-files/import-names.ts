@@ -3,7 +3,10 @@
 /** Characters of a name, of 63 that a group may have: leaves room for a number at the end. */
 const longest = 58;
 
-/** `tag:web` is the group `web`. */
+/**
+ * `tag:web` is the group `web`. No group may begin with `user:`, `idp:` or `autogroup:` (isReservedGroup), or be named `any`: these
+ * have a meaning in rules. So such names are changed.
+ */
 function groupName(word: string): string {
   const name = word
     .replace(/^(tag|group):/, "")
@@ -25,8 +28,8 @@ export function freeName(word: string, taken: ReadonlySet<string>): string {
 }
 
 /**
- * Why whole sections are not imported, by their keys in lower case. Of `groups` and `tagOwners`, which are not here, only lists of
- * members are lost.
+ * Why whole sections are not imported, by their keys in lower case. `groups` and `tagOwners` are not in this list: their groups are
+ * imported, without the members.
  */
 export const sections = new Map([
   ["ssh", "SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server"],

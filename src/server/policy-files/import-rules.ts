@@ -215,7 +215,7 @@ export class Importing {
         typeof word === "string" ? sourceOf(word, this.#names) : { reason: "its src is no text" };
       const protocol = protocolOf(proto);
       const unknownKey = repeatedKey ?? Object.keys(rest)[0];
-      // Of several reasons to leave the test out, the first is noted.
+      // Of several reasons to leave the test out, the first is noted. A side with a slash is a network.
       if ("reason" in source)
         this.#note(path, typeof word === "string" ? `the test of ${word}` : "the test", source.reason);
       else if (source.side.includes("/")) this.#note(path, "the test", "a test is from a group or a node");

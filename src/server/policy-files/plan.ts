@@ -14,7 +14,10 @@ import type { PlanRequest } from "../../api/policy.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import { changedNodes, changedRules, differences, type Difference } from "./differences.ts";
 
-/** The differences between a file and the current state. `snapshot` has the words of all groups that the file names. */
+/**
+ * The differences between a file and the current state. `snapshot.words`: how a file names each group of a provider
+ * (provider-words.ts), also those that only this file names.
+ */
 type Compared = Difference & { snapshot: Snapshot; desired: Desired };
 /** A plan with what `apply` needs. */
 export type Planned = Compared & {
@@ -62,6 +65,7 @@ async function withDesired(
   { providerGroups }: Desired,
   { mayName }: Rights,
 ): Promise<Snapshot> {
+  // `people`: the group that stands for the users, such as `idp:3.…` (group-users.ts).
   const added = providerGroups.filter(({ people }) => !current.providerUsers.has(people));
   if (added.length === 0) return current;
   if (!mayName) throw onlyAdministrators(added.map(({ name }) => name));

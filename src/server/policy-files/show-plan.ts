@@ -1,4 +1,5 @@
-// Shows a plan as the API answers it: what changes, and which nodes gain or lose access to which.
+// Shows a plan as the API answers it: what changes, and which nodes gain or lose access to which. A class is the nodes, or the
+// networks behind nodes, that all rules treat alike, before and after the changes (node-classes.ts).
 
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Member } from "../policy/firewall.ts";
@@ -142,6 +143,7 @@ function networksBehind(
   });
 }
 
+/** `owners`: whether a change is about all pairs of nodes of the two classes, or only those with the same owner, or with different ones. */
 function* showClasses(
   changes: readonly Change[],
   side: SideWriter,

@@ -2,7 +2,7 @@
 
 import { AppError } from "../../base/errors.ts";
 
-/** Classes and rules multiply: some thousand of each would take the server hours. */
+/** Classes (of nodes that all rules treat alike) and rules multiply: some thousand of each would take the server hours. */
 export class TooMuchWork extends AppError {
   constructor() {
     super(

@@ -38,7 +38,8 @@ export type Member = {
   groups: readonly string[];
   /**
    * Set for a network behind the node, in place of the node itself: `ip` is the network, and rules about the node hold for it.
-   * `isThere`: the network is there in this state.
+   * Two states of the policy are compared with the same members (node-classes.ts). `isThere` false: in this state the node does not
+   * route the network, so no rule is about it.
    */
   behind?: { isThere: boolean };
 };

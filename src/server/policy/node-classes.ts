@@ -47,7 +47,10 @@ export type Bits = {
   inPeer: Uint32Array;
 };
 
-/** `numbers`: classes with the same number send, or receive, by the same rules. */
+/**
+ * `numbers`: classes with the same number send, or receive, by the same rules. The sender is the target of an outbound rule and the
+ * peer of an inbound one; the receiver is the other of the two.
+ */
 export type Profile = Bits & { numbers: { sender: number; receiver: number } };
 
 /** Rules with the same text are one rule. */
@@ -61,7 +64,7 @@ export function identityOf({
   return JSON.stringify([direction, protocol, ports, Object.entries(peer), Object.entries(target)]);
 }
 
-/** Equal rules of both states become one. Works in slices. */
+/** Equal rules of both states become one. Works in slices: at each `yield`, other requests may get their chance. */
 export function* laneOf(
   direction: Rule["direction"],
   before: readonly Rule[],

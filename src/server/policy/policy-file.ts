@@ -43,6 +43,7 @@ const MemberWord = v.pipe(
   comparedText(maxWordLength),
   v.regex(memberPattern, refusal("node:NAME, user:EMAIL or idp:GROUP")),
 );
+// In canonical form, because resolve.ts takes the network of a target as it is written. It rewrites that of a peer.
 const TargetSide = v.pipe(
   comparedText(maxWordLength),
   v.regex(targetPattern, refusal("any, group:NAME, node:NAME, user:EMAIL, idp:GROUP or network:CIDR")),

@@ -21,7 +21,10 @@ export type PolicyTest = v.InferOutput<typeof PolicyTest>;
 /** `test`: its place in the list. If all together take too long, one failure has the number of tests there: no test has this place. */
 export type TestFailure = { test: number; sentence: string };
 
-/** Costs in steps of comparison-limit.ts: of a pair of classes, and of a rule. */
+/**
+ * Costs in steps of comparison-limit.ts: of a pair of classes, and of a rule. A class is the nodes that all rules treat alike
+ * (node-classes.ts).
+ */
 const stepsOfPair = 10;
 const stepsOfRule = 10;
 

@@ -74,6 +74,7 @@ export function* makeReach(
   const classes = yield* classify(out, into, before.members, after.members);
   const passing = makePassing(out, into, work);
   const owned = makeOwnedPairs(work);
+  // `withoutSelf`: the bits of a lane's rules but those with the peer `self`; undefined if it has no such rule.
   const hasSelf = out.withoutSelf !== undefined || into.withoutSelf !== undefined;
   const kinds: Reach["kinds"] = (from, to) => (hasSelf ? owned.kinds(from, to) : ["any"]);
 

@@ -1,4 +1,5 @@
-// Turns the names of a policy file into ids, and says which line names what does not exist. Pure.
+// Turns the names of a policy file into ids, and says which line names what does not exist. The generators yield often, so that other
+// requests are answered. Pure.
 
 import { formatAddress, parseAddress, parseNetwork } from "../../base/ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";

@@ -31,6 +31,7 @@ export const ruleHandlers = (services: Services): Handlers<typeof rulesApi> => (
   async test(call, input) {
     const { db, views } = services;
     const rules = async () => (await views.of(db, call.org.id)).testable();
+    // In turn, because comparing all rules takes long.
     return { body: await inTurnOf(services, call, () => testRules(services, call.org, rules, input)) };
   },
   retrieve: async (call) => ({ body: await findRule(services.db, call.org, call.id()) }),

@@ -53,7 +53,7 @@ export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number
   return found;
 }
 
-/** Whether other nodes' configurations contain the name of this node while it is active. */
+/** Whether a rule has the node as its peer: then configurations of other nodes contain its name while it is active. */
 export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId: number): Promise<boolean> {
   const row = await reader.get("SELECT id FROM firewall_rules WHERE org_id = $1 AND peer = $2 LIMIT 1", [
     org.id,

@@ -196,6 +196,7 @@ const innerPathOf = (path: string, name: string) => (path === "" ? name : `${pat
  * entry; `depth` says how many of them are around it.
  */
 type Place = { path: string; depth: number; wrap(inner: CST.Token): CST.Document };
+/** `weights`: the number of tokens of each list, map and item, by which long ones are found (yaml-weights.ts). */
 type Tools = { reading: Reading; weights: Weights };
 type Collection = CST.BlockMap | CST.BlockSequence | CST.FlowCollection;
 type Item = Collection["items"][number];

@@ -1,4 +1,5 @@
-// How long each part of a YAML text is, in tokens: what is long is composed in parts. Bounds what cannot be divided.
+// How long each part of a YAML text is, in tokens. To compose is to make values of tokens: the library cannot pause while it does, so
+// yaml-document.ts composes long lists and maps in parts. Here what cannot be divided is bounded, such as the length of a key.
 
 import type { CST } from "yaml";
 
@@ -20,6 +21,7 @@ export const tooManyEntries = (most: number) =>
 /**
  * Weighs a document. Also removes blanks and comments of which it has many in a row: each part would be composed with them.
  * Undefined: there are too many entries, and the faults say so. `most`: entries in all, and in one list or map.
+ * At each `yield`, other requests may get their chance.
  */
 export function* weigh(
   document: CST.Document,

@@ -56,7 +56,7 @@ export function makeArchive(
   return { header, signature, file, text: `${line}\n${signature}\n${lines}` };
 }
 
-/** The event exactly as it was hashed, with its id and hash. */
+/** The event exactly as it was hashed, here without its braces, between its id and its hash. */
 function lineOf(event: EventRow): string {
   return `{"id":${event.id},${eventText(event).slice(1, -1)},"hash":"${event.hash}"}\n`;
 }

@@ -19,6 +19,7 @@ export async function keepCreators(db: Database, orgId: number): Promise<void> {
   const missing = await readMissing(db, orgId);
   if (missing.size === 0) return;
   const sql = `SELECT ${eventPick.select()} FROM events WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT ${pageSize}`;
+  /** `table`: `node` or `webhook`. `by`: the creator, such as `person/7`. */
   const found: { table: string; id: number; by: string }[] = [];
   for (let last = 0; ;) {
     const page = await queryAll(db, eventPick, sql, [orgId, last]);

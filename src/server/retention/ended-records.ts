@@ -102,7 +102,10 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
   ];
 }
 
-/** Without nodes: when a token is revoked or its creator leaves, the nodes that registered with it must be found. */
+/**
+ * Only tokens without nodes and requests: when a token is revoked or its creator leaves, the nodes that registered with it must be
+ * found.
+ */
 const unusedToken = `expires_at < $1
   AND NOT EXISTS (SELECT 1 FROM registration_requests q WHERE q.token_id = registration_tokens.id)
   AND id NOT IN (SELECT registered_with FROM nodes WHERE registered_with IS NOT NULL)

@@ -38,6 +38,7 @@ export function risesSince(before: Compared, now: Omit<Compared, "ring">): Rises
   const worseOnUnchanged = measures.find((measure) => riseOfUnchanged(measure) > toleratedRise);
   const worseInRing = measures.find(
     (measure) =>
+      // Without enough nodes that have not changed, there is nothing to compare with.
       now.unchanged[measure.of] >= fewest &&
       riseOfRing(measure) - Math.max(0, riseOfUnchanged(measure)) > toleratedRise,
   );

@@ -68,6 +68,7 @@ export async function listDrills(
 
 /** `reported`: nodes that reported their peers, whose column `peers` is not null. `watched`: the peers of all of them. */
 const sumsPick = computed({ reported: integer(), watched: integer() });
+// Cast, because the sum of a BIGINT is a numeric in PostgreSQL.
 const sumsSql =
   "SELECT count(peers) AS reported, CAST(coalesce(sum(peers), 0) AS BIGINT) AS watched FROM drill_nodes WHERE drill_id = $1";
 /** Only reports with a loss, or about being away: most nodes have neither. */

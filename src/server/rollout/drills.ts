@@ -151,6 +151,7 @@ function refuseTooMuch(earlier: readonly DrillRow[], forS: number, now: number):
   // Older drills may have been deleted: assume that until the first one that is left, drills took all the time they may.
   const isCut = earlier.length >= keptDrills;
   let time: DrillTime = { ms: isCut ? mostDrillTimeMs : 0, at: earlier[0]?.beginsAt ?? 0 };
+  // The lead, in which nodes learn of a drill, counts as a part of it, as nodes count it themselves.
   for (const { beginsAt, endsAt } of isCut ? earlier.slice(1) : earlier) {
     const at = beginsAt - drillLeadMs;
     // Leave out drills that lie in the future, because the clock was set back.

@@ -24,7 +24,10 @@ function orderText(row: RolloutRow, state: OrderedState): string {
   return JSON.stringify(order);
 }
 
-/** Withdraws the orders to change from all nodes that still have one. In a rollout of settings, nodes that passed have theirs, too. */
+/**
+ * Withdraws the orders to change from all nodes that still have one. In a rollout of settings, nodes that passed have theirs, too:
+ * config.yml holds the settings because of the order.
+ */
 export async function endOrders(tx: Transaction, row: RolloutRow): Promise<void> {
   await nodes.update(tx, { orgId: row.orgId, updateOrder: orderText(row, "told") }, { updateOrder: null });
 }

@@ -95,6 +95,7 @@ export async function readCandidates(
         rank: rankOf(node.id, seed),
         // `createdAt` may be ahead of a clock that was set back: it is the number of the rollout, too, which always rises.
         isOnline: isSeen(node, Math.min(createdAt, system.now())),
+        // Routers and exits, too: other nodes depend on them as on lighthouses and relays.
         isHub: isConfigured(node),
         // A node without a public address is behind a NAT (Candidate).
         kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,

@@ -41,6 +41,7 @@ export type Ring = {
   passedMs: number;
   /**
    * What got worse since the ring began. Undefined: nothing can be compared, or the step does not depend on it (`isCompared`).
+   * `changing`: how the ring's nodes got worse, `unchanged`: how those that have not changed did, each in words.
    * `worst`: the id of the node with the most bad paths; null if nothing got worse in this ring alone.
    */
   rises?: (Rises & { worst: number | null }) | undefined;
@@ -164,7 +165,8 @@ function pauseForNetwork(
     return { progress: { ...progress, ...cause, state: "paused" }, changes, event: "changed" };
   }
   if (changes.length > 0) return { progress, changes };
-  // While the fault lasts, the pause begins anew, so that the silent node keeps its time.
+  // While the fault lasts, the pause begins anew, so that the silent node keeps its time. Not with each turn, which would be a write
+  // a second, but before `mayReturn` is over.
   const isRecent = now - progress.since < silentMs / 2;
   return isRecent ? undefined : { progress: { ...progress, since: now }, changes: [] };
 }

@@ -42,6 +42,7 @@ export function makeRollouts(services: Services): () => Promise<void> {
   let restUntil = 0;
   return async () => {
     const beganAt = system.monotonic();
+    // A clock in doubt does not tell which nodes are silent.
     if (beganAt < restUntil || clock.doubt() !== undefined) return;
     const { isIdle, isRingOver } = await advanceRollouts(services);
     const endedAt = system.monotonic();

@@ -175,11 +175,12 @@ function changeFor(
   return { state: "returning", ...noCause, reason: "An administrator ended it" };
 }
 
+/** Withdraws the orders to change. Nodes that go back (`returning`) keep their order. */
 const clearOrdersSql = `UPDATE nodes SET update_order = NULL
   WHERE id IN (SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND state IN ('told', 'applied', 'passed'))`;
 
 /**
- * Ends the rollouts of a restored backup, apart from those that go back. Since the backup a node may have failed, and what the
+ * Ends the rollouts of a restored backup, apart from those that go back: these finish. Since the backup a node may have failed, and what the
  * nodes have done is unknown. Each node keeps what it runs.
  */
 export async function endRestored(tx: Transaction, now: number): Promise<void> {

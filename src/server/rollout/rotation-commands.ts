@@ -1,5 +1,6 @@
 // Shows the CAs of an organization, and starts, pauses, resumes and rolls back rotations: for administrators and for
-// rotation-schedule.ts. In between, rotation-phases.ts advances them.
+// rotation-schedule.ts. In between, rotation-phases.ts advances them: in `trust`, nodes come to trust the new CAs; in `issue`,
+// they get certificates of them; in `retire`, they stop trusting the former ones.
 
 import { notFound } from "../../api/values.ts";
 import type { Authorities, RotationRequest } from "../../api/certificates/authorities.ts";

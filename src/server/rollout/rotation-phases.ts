@@ -113,6 +113,7 @@ async function settleTime(reader: Pick<Reader, "get">, rotation: Rotation, now: 
   if (rotationNow) return 0;
   if (phase === "issue") return tunnelsFollowMs;
   if (phase !== "retire" || (await nextLighthouse(reader, id, now)) === undefined) return 0;
+  // Two checks of the tunnels, in ms.
   return lighthouseGapMs + 2000 * (aliveInterval ?? defaultAliveS);
 }
 

@@ -52,7 +52,10 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
   };
 }
 
-/** Organizations with a CA that is not valid yet; with a rotation, and without one. */
+/**
+ * Organizations with a CA that is not valid yet ($1: now, ms); with a rotation, and without one. `rotation_back`: 1 from a rollback
+ * until the next rotation starts.
+ */
 const earlyOrganizations = `SELECT o.id FROM organizations o WHERE o.deleted_at IS NULL AND ${hasEarlyCa}`;
 const earlyRotations = `${earlyOrganizations} AND o.rotation_phase <> 'none' AND o.rotation_back = 0`;
 const earlyWithoutRotation = `${earlyOrganizations} AND o.rotation_phase = 'none'`;
@@ -106,6 +109,7 @@ async function watchAuthorities(store: RotationStore): Promise<void> {
   );
 }
 
+/** Whether this server made a CA lately, which each rotation does. Offline CAs are made by signers. */
 async function wasTriedRecently(reader: Reader, orgId: number, now: number): Promise<boolean> {
   const made = await reader.get(
     "SELECT id FROM authorities WHERE org_id = $1 AND created_at > $2 AND offline = 0 LIMIT 1",

@@ -1,5 +1,7 @@
 // Decides in SQL what a phase of a CA rotation (rotation-phases.ts) waits for: nodes, or the signers of a seal. Aliases: `o` the
 // organization, `n` the node, `s` its sighting, `c` its certificate, `a` a CA. $1: the organization; $2: online since then, ms.
+//
+// In `trust`, nodes come to trust the new CA; in `issue`, they get certificates of it; in `retire`, they stop trusting the former one.
 
 import { onlineMs } from "../../api/values.ts";
 import { demandedIn } from "../certificates/demanded-ca.ts";
@@ -15,8 +17,8 @@ export type Phase = OrganizationRow["rotationPhase"];
 export type RunningPhase = Exclude<Phase, "none">;
 
 /**
- * Nodes that count as online: seen lately. After a server start, or a time without any check-in, every active node counts
- * for a while, because it could not be seen. A node of an imported network always counts: it never checks in, and would
+ * Nodes that count as online: seen lately. After a server start, or a time without any check-in (`rotation_heard_from`), every active
+ * node counts for a while, because it could not be seen. A node of an imported network always counts: it never checks in, and would
  * lose its connections. A phone never does: its user imports it again.
  */
 const isOnline =

@@ -69,6 +69,7 @@ async function waitsUntil(reader: Reader, row: RolloutRow, now: number): Promise
   const { id, ring, hours, state } = row;
   if (state !== "running" || hours.length === 0) return null;
   const waiting = await queryAll(reader, permissionPick, waitingPermissionsSql, [id, ring, now - silentMs]);
+  /** How far the clocks of the nodes are from UTC, minutes. */
   const zones = waiting.map(({ mayUpdate }) => permissionOf(mayUpdate).zone);
   if (zones.some((zone) => isWithin(hours, now + zone * 60_000))) return null;
   const begins = zones.flatMap((zone) => nextHours(hours, zone, now) ?? []);

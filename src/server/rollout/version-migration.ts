@@ -46,6 +46,7 @@ async function checkMigration(
   await limitCertificatesOfAll(reader, org.id, now);
   const members = await readMembers(reader, org.id);
   if (steps > 0) refuseOldEngines(members, desired.certificateVersion);
+  // Nodes that are away do not hold a step up: they get certificates of the versions in force at their next check-in.
   const late = members.filter((each) => isSeen(each.node, now) && !hasConfirmed(each, org));
   if (late.length > 0) {
     throw new AppError("conflict", `The previous step is not in force yet on ${namesOf(late)}.`, {
@@ -55,8 +56,8 @@ async function checkMigration(
 }
 
 /**
- * With an IPv6 network, the next CA could not be limited to IPv4 addresses, and signers sign only limited ones. No command removes an
- * IPv6 network, so that would be for ever.
+ * With an IPv6 network, the next CA could not be limited to the IPv4 addresses of the organization, and signers sign only seals in which
+ * each CA of the control plane is limited. No command removes an IPv6 network, so that would be for ever.
  */
 async function refuseUnderSeal(reader: Reader, orgId: number): Promise<void> {
   if (demandedIn(await readSeals(reader, orgId)) === undefined) return;
@@ -139,7 +140,10 @@ function namesOf(members: readonly Member[]): string {
   return members.length > 5 ? `${names.join(", ")} and ${members.length - 5} more` : names.join(", ");
 }
 
-/** Whether the node has confirmed the certificates of the organization's current versions. */
+/**
+ * Whether the node has confirmed the certificates of the organization's current versions. `ownVersion`: the configuration version
+ * of the last change for this node alone, such as a new certificate.
+ */
 function hasConfirmed({ node, versions }: Member, org: VersionedOrganization): boolean {
   const isIssued = versionsOf(org).every((version) => versions.has(version));
   const hasAddress = org.network6 === null || org.certificateVersion === 1 || node.ip6 !== null;

@@ -75,6 +75,7 @@ export async function openData(
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./postgres/postgres.ts");
     const db = await openPostgres({ url: databaseUrl, now: system.now, role });
+    // All servers trust the clock of the database, so each compares its own with it.
     return { db, secretKey, clock: await openClock(db, system, { comparesDatabase: role === "server" }) };
   }
   const { openSqlite } = await import("./sqlite/sqlite.ts");

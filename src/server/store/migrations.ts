@@ -61,7 +61,7 @@ import { flows, flowsKey, paths as pathTable, relayTraffic } from "./tables/path
 import { historySteps, policyChanges } from "./tables/policy-changes.ts";
 
 const formerFlowsKey = "node_id, day, side, peer, address, protocol, port";
-/** The statement for `flows` as migration 62 had it: without the column `block`, which 72 adds. */
+/** The statement for `flows` as migration 62 had it: with another key and a rowid, and without the column `block`, which 72 adds. */
 const formerFlows = (create: string) =>
   create
     .replace(flowsKey, formerFlowsKey)
@@ -357,7 +357,7 @@ const steps: readonly (readonly Statement[])[] = [
   [drills.add("abortedAt")],
   // 71
   [rollouts.add("compared")],
-  // 72: Read in the order of the former key: the rows of a node come together, and nothing is sorted.
+  // 72: `block` is ten days. Read in the order of the former key: the rows of a node come together, and nothing is sorted.
   [
     (dialect) =>
       dialect === "postgres"

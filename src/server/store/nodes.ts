@@ -107,7 +107,10 @@ export async function requireNameStillFree(
     throw new AppError("conflict", `Another node is named ${name} now.`, details);
 }
 
-/** The version that a phone counts as having confirmed. A phone never confirms one, and nothing may wait for it. */
+/**
+ * The version that a phone counts as having confirmed. A phone never confirms one, and nothing may wait for it. One less than
+ * `atLeisure` (upkeep.ts), which no confirmation reaches.
+ */
 export const countsAsConfirmed = Number.MAX_SAFE_INTEGER - 1;
 
 export type CurrentCertificate = Node["certificate"];

@@ -9,7 +9,7 @@ import { errorReply, toResponse } from "../http/reply.ts";
 /** Returns the refusal; undefined if the request may go on. */
 export function makeHostGuard({ hostname }: ListenAddress) {
   const isGuarded = isLoopback(hostname);
-  /** The last Host header that was found right. */
+  /** The last Host header that was found right. Undefined: none yet. Null: a request without that header was. */
   let lastOwn: string | null | undefined;
   return (request: Request, publicUrl?: string): Response | undefined => {
     const host = request.headers.get("host");

@@ -64,7 +64,7 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
     caPem: authority.certificatePem,
     source: {
       read: () => current.pair,
-      // Not strict: no browser trusts the CA by itself, and a new data directory has another one.
+      // Browsers must not insist on HTTPS: none trusts the CA by itself, and a new data directory has another one.
       isStrict: false,
       stamp() {
         const now = system.now();

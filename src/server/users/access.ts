@@ -197,6 +197,7 @@ async function findOrganization(
   slug: string,
 ): Promise<FoundOrganization | undefined> {
   const userId = caller.kind === "person" ? caller.userId : 0;
+  // `bound_org_id`: a user whom an organization's provider made is a member of that organization only.
   const found = await queryOne(
     db,
     organizationWithRole,

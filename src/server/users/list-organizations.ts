@@ -11,7 +11,7 @@ import { counted } from "../store/list-rows.ts";
 import type { ServerOptions } from "../options.ts";
 import { computed, queryOne, truth, wordOrNull } from "../store/table.ts";
 
-/** `role`: null for staff who are not members. */
+/** `role`: null for callers who are not members: staff, the operator and service tokens. */
 const membership = computed({ role: wordOrNull(roles), isClosed: truth(0) });
 
 /**

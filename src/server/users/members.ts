@@ -159,6 +159,7 @@ export async function requireProvenAddress(
       hint: `Invite the address again as owner: \`${brand.executable} admin member create ORG EMAIL --role owner\`. That revokes the old link and gives you the new one.`,
     });
   }
+  // A confirmation that is given is checked in any case: it may name another user.
   const isProven = invitedBy === principal(actor) && confirmation.id === undefined;
   if (!isProven) await confirmOwner(tx, userId, confirmation);
 }

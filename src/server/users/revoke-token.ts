@@ -20,6 +20,7 @@ export async function revokeTokenInside(
   const revoked = await table.update(tx, { id, orgId, revokedAt: null }, { revokedAt: now });
   if (revoked === 0) return false;
   await record(tx, { orgId, at: now, type: "token.revoked", actor, subject: `${kind}/${id}` });
+  // Servers cache callers with service tokens. A registration token is read for each use.
   if (kind === "service_token") await tx.notify("auth", `service ${id}`);
   return true;
 }

@@ -1,5 +1,5 @@
 // Puts events into the words and bodies that receivers understand: mail, syslog and chats. Chats want the text in a field of their
-// own, and refuse what they do not know. Also when the quiet hours of a webhook end.
+// own, and refuse what they do not know. Also finds out when the quiet hours of a webhook end.
 
 import { eventKinds, eventNouns, type Event } from "../../api/events.ts";
 import type { WebhookFormat } from "../../api/webhooks/formats.ts";
@@ -31,6 +31,7 @@ export function textOfEvent(
   const name = nameIn(after) ?? nameIn(before) ?? subjectId;
   const noun = (eventNouns as Readonly<Record<string, string>>)[kind] ?? kind;
   const words = (eventKinds as Readonly<Record<string, { words: string }>>)[type]?.words ?? `${type}: #`;
+  /** What the signs in the words of `eventKinds` stand for. */
   const placeholders: Readonly<Record<string, string>> = {
     "@": actors[actor.kind] ?? actor.kind,
     "#": name,

@@ -35,8 +35,8 @@ export type Outcome = {
 };
 
 /**
- * An unsettled claim older than this is free again: its server has died. Longer than any request takes, 15 s, also by the
- * clock of another server.
+ * An unsettled claim older than this is free again: its server has died. Longer than any attempt takes (5 s to look the name
+ * up, and 10 s for the request), also by the clock of another server.
  */
 export const leaseMs = 16_000 + maxClockGapMs;
 /** Events of one webhook that one transaction turns into deliveries. */

@@ -59,6 +59,7 @@ async function listDeliveries(services: Services, call: OrganizationCall, query:
   const { before, limit, ...page } = query;
   if (before === undefined && limit !== undefined)
     throw new AppError("bad_request", "Give limit with before only. Without before, give page_size.");
+  // `page` has defaults: only the parameters as they were sent tell whether both ways were asked for.
   const { page: askedPage, page_size: askedSize } = call.parameters();
   if (before !== undefined && (askedPage ?? askedSize) !== undefined)
     throw new AppError("bad_request", "Give before and limit, or page and page_size, not both.");

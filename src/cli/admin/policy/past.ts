@@ -46,7 +46,10 @@ export function isAboutPast({ values }: Context): boolean {
 /** `at` and `head` come from the flags. */
 type Asked = Omit<GivenOf<typeof pastApi.retrieve>, "at" | "head">;
 
-/** The exit status: 1 if the packet was refused, no node could reach the other, or something is doubtful. */
+/**
+ * Called only if `--at` is given (isAboutPast). Shows the report, and returns the exit status: 1 if the packet was refused, no node
+ * could reach the other, or something is doubtful.
+ */
 export async function showPast(context: Context, asked: Asked): Promise<number> {
   const { values, words, output, system } = context;
   const [slug = ""] = words;
@@ -72,6 +75,7 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
 
 const byHandNote = "A change that somebody made by hand in the database counts as any other.";
 
+/** `policy`: the text of the policy file, for `policy get`; null for `policy test`. `asked.from`: null if any node was asked about. */
 function textOf({ at, policy, access, refused, did, rules, asked }: PastReport): string {
   if (policy !== null) return policy;
   const lines = access.flatMap(({ from, to, allowed, reason, certificates }) => [

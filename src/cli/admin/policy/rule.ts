@@ -209,7 +209,7 @@ function newGroups(
   );
 }
 
-/** Part of the plan of --dry-run. */
+/** Part of the plan of --dry-run. `opened`: routers whose networks the rule lets packets pass to (opened-networks.ts). */
 function sayPlanned({ settings, output }: Context, opened: readonly Opened[], rule: Opening): void {
   if (settings.dryRun && !output.json && opened.length > 0) output.say(openedText(opened, rule).trimEnd());
 }

@@ -1,4 +1,5 @@
-// What the next seal says, by the flags of `agent admin seal sign` and the newest seal.
+// What the next seal says, by the flags of `agent admin seal sign` and the newest seal. A seal says what the nodes of an organization
+// may be told. Its signers sign it, and hold the keys of the offline CAs.
 
 import type { AnswerOf } from "../../../api/endpoint.ts";
 import { sealsApi, type Sealable } from "../../../api/certificates/seals.ts";
@@ -60,6 +61,8 @@ export async function plannedSeal(
   const kept = before.offline.filter(
     (print) => print !== ownCa && !ended.includes(print) && answer.state.authorities.includes(print),
   );
+  // `open`: sealed nodes that serve unprivileged nodes too; `closed`: those that do not. `hasNetwork`: sealed nodes get addresses in an
+  // IPv6 network of their own, since all engines read such certificates.
   const choices = {
     offline: [...kept, ownCa],
     privileged,

@@ -1,5 +1,7 @@
-// `agent admin seal …`: the seals of an organization, for its signers. What a seal changes is computed here, from the seal
-// that the signer knows, and never taken from the control plane. `ssh-keygen` signs: no key comes into this program.
+// `agent admin seal …`: the seals of an organization, for its signers. A seal says what the control plane may send the nodes, and is
+// signed with keys that the control plane does not have. An observed one only lets nodes tell what it would refuse. What a seal
+// changes is computed here, from the seal that the signer knows, and never taken from the control plane. `ssh-keygen` signs: no key
+// comes into this program.
 
 import type { AnswerOf } from "../../../api/endpoint.ts";
 import { sealsApi } from "../../../api/certificates/seals.ts";
@@ -233,6 +235,7 @@ async function printSeal(
   const nextState = withHeldSealing(state, newest?.seal.state);
   const next = nextSeal(newest, nextState, signers, system.now());
   const number = next?.number ?? newest?.seal.number;
+  // The mode stays: only `sign` changes it.
   const mode = newest?.seal.mode ?? "observe";
   const after = { state: nextState, signers: [...signers], mode };
   const compared = { slug, known, newest, after, number, authorities };

@@ -1,4 +1,5 @@
 // What a signer reads before signing: all that the next seal changes, computed on this machine from the seal that the signer knows.
+// A seal says what the control plane may send the nodes (protocol/seals/seal.ts).
 
 import type { AnswerOf } from "../../../api/endpoint.ts";
 import type { sealsApi } from "../../../api/certificates/seals.ts";
@@ -11,6 +12,7 @@ export type Compared = {
   slug: string;
   /** The seal that this signer knows. Undefined: the organization has none yet. */
   known: OpenedSeal | undefined;
+  /** The newest that is published. Other signers may have signed it. */
   newest: OpenedSeal | undefined;
   /** What the next seal says. */
   after: Parameters<NextSeals["changesOf"]>[1];
@@ -34,7 +36,7 @@ export async function changesIn({ known, after, authorities }: Compared): Promis
   };
 }
 
-/** The changes as lines, the most important first. */
+/** The changes as lines, the most important first. `pairs.reason`: why not all pairs of nodes could be compared. */
 export async function changeLines(
   { slug, known, newest, number }: Compared,
   { gained, lost, signers, authorities, pairs }: Changes,

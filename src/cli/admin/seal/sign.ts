@@ -1,5 +1,6 @@
 // `agent admin seal sign`: a signer's daily work. What is signed is computed and shown here, from the seal that
-// this signer knows; the control plane's list decides nothing but which nodes are asked about.
+// this signer knows; the control plane's list decides nothing but which nodes are asked about. A seal says what the control plane may
+// send the nodes (protocol/seals/seal.ts).
 
 import { join } from "node:path";
 import type { AnswerOf } from "../../../api/endpoint.ts";

@@ -31,6 +31,7 @@ function membersOf(nodes: readonly ListedNode[]): ReadonlyMap<string, Members> {
 /** The groups that the rules name, with their nodes. */
 export function GroupList({ rules }: { rules: readonly Rule[] }) {
   const slug = currentSlug.value ?? "";
+  // The same rules twice: no draft is compared with what is saved.
   const { lines } = useLines(rules, rules);
   const { data, isWhole } = useNodes();
   const members = useMemo(() => membersOf(isWhole ? (data ?? []) : []), [data, isWhole]);

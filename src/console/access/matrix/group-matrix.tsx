@@ -124,7 +124,7 @@ function changedWords(count: number): string {
 
 type ReasonsProps = Pair & { rules: readonly Rule[]; saved: readonly Rule[] };
 
-/** The traffic of the chosen cell, and the rules that decide it. */
+/** The traffic of the chosen cell, and the rules that decide it. Rules that are not saved yet have negative ids. */
 function Reasons({ rules, saved, from, to }: ReasonsProps) {
   const { traffic, rules: deciding } = cellOf(rules, from.name, to.name);
   const ended = cellOf(saved, from.name, to.name).traffic.filter((each) => !traffic.includes(each));

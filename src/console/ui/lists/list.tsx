@@ -24,7 +24,7 @@ type ListProps<T> = {
   linkOf?: ((item: T) => string) | undefined;
   /** The text of an empty list. */
   empty: string;
-  /** The same from the terminal, where the page's title does not have it. */
+  /** The line of `agent admin` with the same list; absent where the page's title offers it already. */
   command?: Words;
   /** What the page has read of the list; without it, all of the list is read from `path`. */
   read?: { data: readonly T[] | undefined; error: ApiError | undefined };

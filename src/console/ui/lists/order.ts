@@ -6,6 +6,7 @@ type Ordering<T> = {
   compare?(a: T, b: T): number;
   /** Whether the item comes last in either order. */
   isEmpty?(item: T): boolean;
+  /** Ordered by `naturalKey`: node-2 before node-10. Then neither `compare` nor `isEmpty` is used. */
   isNatural?: true;
   /** With `isNatural`: the key to order by, where items keep it; otherwise it is made of `text`. */
   sortKey?(item: T): string;

@@ -10,6 +10,7 @@ type TableProps = {
   rows: readonly (readonly (string | number)[])[];
   /** The text of an empty list. */
   empty?: string;
+  /** These two are as in ListProps. */
   path?: string;
   part?: string;
 };

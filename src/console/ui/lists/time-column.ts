@@ -24,6 +24,7 @@ export function timeColumn<T>(
     cell: (item) => moment(msOf(item), never?.(item)),
     compare: (a, b) => (msOf(a) ?? 0) - (msOf(b) ?? 0),
     isEmpty,
+    // Times change with every check-in: the list does not mark that.
     isRestless: true,
   };
 }

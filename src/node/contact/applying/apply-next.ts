@@ -54,6 +54,7 @@ export async function applyOrRevoke(
     // Its certificates were tried alone then: with others it would have another digest.
     const revocations = await applyRevocations(organization, next.sent, deps);
     const reason = `${recent.reason}${revocations}`;
+    // `recent` keeps its time, so that the running engine is given the configuration again after an hour (recent-refusal.ts).
     noteRefusal(directory, reason, recent);
     return { ...resultOfReturn(directory, next), reason };
   }

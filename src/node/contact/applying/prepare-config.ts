@@ -1,5 +1,5 @@
-// Prepares the next configuration from what the control plane sent: verifies keys and chain, takes its seals, and finishes
-// config.yml for this machine.
+// Prepares the next configuration from what the control plane sent: verifies keys and chain, takes its seals (what this node may be
+// told, signed by signers of the organization), and finishes config.yml for this machine.
 
 import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
@@ -34,7 +34,7 @@ export async function prepareOrRevoke(
     const seal = compareWithSeal(organization, taken, { ...received, comparedWithSeal }, deps);
     return { ...next, ...given({ seal }) };
   } catch (error) {
-    // Without sent seals, takeSeals only reads the held one.
+    // The failure may have come before the seals were taken. Without sent seals, takeSeals only reads the held one.
     const known = taken ?? takeSeals(undefined, organization.directory, deps.system.now());
     noteUnrendered(organization, known, error);
     const sentYml = download.changed ? download.answer.files["config.yml"] : received?.serverYml;

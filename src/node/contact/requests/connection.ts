@@ -21,6 +21,7 @@ export function clientOf(
   system: ConnectionSystem,
   log: Log,
 ): Client {
+  // `moved`: the trust in the control plane's own CA has ended. A public CA has signed its certificate.
   const { api_base: base, moved } = readCredentials(directory);
   const ca = moved === undefined ? readApiCa(directory) : undefined;
   // An http:// URL in the file was accepted by --allow-plain-http at registration.

@@ -22,7 +22,8 @@ export async function takeDrill(order: DrillOrder, place: Place, deps: Deps): Pr
   const takesAway = order.dead === true || order.kind === "control-plane-away";
   const takenBefore = lastDrill?.taken ?? { ms: 0, at: 0 };
   const takenWithThis = withDrill(takenBefore, takesAway ? order.ends_in_ms : 0, now);
-  // A refused drill takes nothing away, and so no time. It still runs, so that the node watches its peers.
+  // `waitMs` above 0: with this drill, drills would take too much of the time. A refused drill takes nothing away, and so no time. It
+  // still runs, so that the node watches its peers.
   const isRefused = takenWithThis.waitMs > 0;
   const { ms, at } = isRefused ? withDrill(takenBefore, 0, now) : takenWithThis;
   const facts = { team: slug, kind: order.kind, seconds: Math.round(order.ends_in_ms / 1000) };

@@ -49,7 +49,7 @@ const repeatPausesMs = [250, 1000] as const;
 
 /**
  * Sends a request, again after a network failure if it is repeatable. Rejects with an AppError: that of the server if it answered,
- * else control_plane_unreachable, untrusted_answer or interrupted.
+ * else control_plane_unreachable, untrusted_answer or interrupted. `base`: that of the options, which client.ts has checked.
  */
 export async function send<T>(
   options: ClientOptions,

@@ -21,6 +21,7 @@ import {
 export type UpdateSettings = EngineSettings & { configRoot: string; stateDb: string; socketPath: string };
 
 type Place = Pick<Organization, "slug" | "directory">;
+/** `startUpdate`: undefined in a process that takes no orders of updates. */
 type Deps = { startUpdate?(slug: string): Promise<void>; log: Log };
 
 /** Called after each answer. A failure must not keep anything else from the node. */
@@ -42,7 +43,7 @@ export async function takeUpdateOrder(
       if (unsaid !== undefined) await startUpdate(slug);
       return;
     }
-    // An order to go back takes back the last update, so what was before that stays known.
+    // An order to go back has the number after that of the update which it takes back. What was before that update stays known.
     const isBack = order.back === true && lastUpdate.order?.order === order.order - 1;
     writeUpdateState(directory, { ...(isBack ? lastUpdate : {}), order, step: "taken" });
     await startUpdate(slug);

@@ -28,7 +28,10 @@ const logLines = 500;
 /** ms since the start of this process. */
 export const monotonic = () => performance.now();
 
-/** The parts that change the engine. */
+/**
+ * The parts that change the engine: they close dead tunnels, turn offloads off, give the engine addresses of peers (`kept`), and
+ * restart an engine that hangs.
+ */
 export type HealingParts = {
   healer: Healer;
   offloads: OffloadTrial;

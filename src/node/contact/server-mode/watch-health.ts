@@ -135,6 +135,7 @@ export async function watchHealth<T>(
   const healer = makeServerHealer(organization, saved, acting);
   const hanging = makeServerHang(organization, saved, acting);
   const offloads = makeServerTrial(organization, acting);
+  // Keeps the addresses of peers, for when no lighthouse answers (kept-peers.ts).
   const kept = keptHere(organization, { command, control, system }, { monotonic, system, log });
   const healing = { healer, offloads, kept, ...hanging };
   const health = makeServerHealth(organization, { settings, system, versionOf }, healing);

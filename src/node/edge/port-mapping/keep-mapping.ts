@@ -79,6 +79,7 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
   if (port === undefined) return;
   const former = readMappingState(directory);
   const router = await findRouter(system);
+  // In no network, or in one without a router: the mapping is of no use, and cannot be ended from here.
   if (router === undefined) return settle(former, undefined, context);
   const { id: boot = "", ms: now } = system.bootTime();
   const place = { ...router, port, boot };
@@ -159,7 +160,7 @@ export function stateAfter(
   const nextAt = now + Math.min(longestRetryMs, retryMs * 2 ** Math.min(failures, 10));
   const common = { ...place, nextAt, failures: failures + 1 };
   const { mapped } = former ?? {};
-  // Neither a lost answer nor a failed request ends a mapping.
+  // Neither a lost answer nor a request that failed without one (`isUncertain`) ends a mapping.
   if ((answer === undefined || answer.isUncertain) && mapped !== undefined && mapped.until >= now)
     return { ...common, mapped };
   return answer === undefined ? common : { ...common, refused: answer.refused.slice(0, 200) };

@@ -48,6 +48,7 @@ export function dataPlaneInForce(
   startedAt: number | undefined,
   deviceHasOffloads: boolean | undefined,
 ): ShownDataPlane {
+  // `former`: the settings before the decision, which was made at `since`. An engine reads the settings at its start only.
   const { tun, udp, former, since, buffer } = plane;
   const isOlder = startedAt !== undefined && startedAt < since - sameStartMs;
   // If the decision changed the interface's offloads, the interface shows whether the engine follows the decision already.

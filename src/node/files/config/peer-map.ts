@@ -39,6 +39,7 @@ export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
   const { static_host_map: sent, lighthouse, listen } = config;
   const hubs = isMap(sent) ? sent : {};
   if (isMap(lighthouse) && lighthouse["am_lighthouse"] === true) return config;
+  // An engine that listens on an IPv4 address reaches no IPv6 address. Those of peers begin with a bracket.
   const hasIpv6 = isMap(listen) && typeof listen["host"] === "string" && listen["host"].includes(":");
   const kept = Object.entries(map).flatMap(([peer, remotes]): [string, string[]][] => {
     const usable = remotes.filter((remote) => hasIpv6 || !remote.startsWith("["));

@@ -61,7 +61,10 @@ export function listenPlace(directory: string): { port: number; host: string | u
   }
 }
 
-/** Whether the engine is a relay, which forwards packets between other nodes. True for a damaged file: other code reports it. */
+/**
+ * Whether the engine is a relay, which forwards packets between other nodes. True for a damaged file, so that no relayed connection
+ * is closed because of it (report-relayed.ts): other code reports the damage.
+ */
 export function isForwarding(configYml: string): boolean {
   try {
     return valueAt(readOwnYaml(configYml, "config.yml"), "relay.am_relay") === true;

@@ -12,7 +12,8 @@ type Budget = { nodes: number; characters: number; depth: number; what: string }
 export function readYaml(text: string, what: string): YamlMap {
   const { bytes, nodes, depth } = yamlLimits;
   if (Buffer.byteLength(text) > bytes) throw tooLarge(what, `${bytes / 1024 / 1024} MiB`);
-  // Each node starts on its own line or, in brackets, after a comma. Keys are nodes too: two separators each.
+  // A cheap check before the parser: each value starts on its own line or, in brackets, after a bracket or comma. Up to two
+  // separators are allowed for each, since a line may end with CRLF.
   const separators = count(text, ["\n", "\r", ",", "[", "{"]);
   if (separators > 2 * nodes) throw tooLarge(what, `${nodes} nodes`);
   // A merge (`<<: *a`) makes the parser copy a map at each use, with at most as many keys as there are separators.

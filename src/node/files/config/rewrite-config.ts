@@ -1,5 +1,5 @@
 // Rewrites config.yml of the generation in force after a change of this machine's own settings, from server.yml beside it. Needs no
-// network.
+// network. The data plane, which some of these functions decide about, is offloads, buffers and the kept port (data-plane.ts).
 
 import { AppError } from "../../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";

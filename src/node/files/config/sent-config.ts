@@ -43,7 +43,7 @@ export type Place = {
   /** The certificates that belong to the configuration. */
   hostCrt: string;
   machine: Machine;
-  /** What the seal makes this node enforce (seal-in-force.ts). */
+  /** What the seal makes this node enforce (seal-in-force.ts): the signers of the organization say in it what nodes may be told. */
   seal: EnforcedState | undefined;
   /** The directory of permissions.json, if it is another one. */
   allowedIn?: string;
@@ -157,11 +157,16 @@ function withOurOwn(config: YamlMap): YamlMap {
     ...config,
     // Without this, an engine below 1.8 keeps the tunnel of a revoked peer.
     pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
+    // The engine's debug shell, which nothing here uses. Stated, so that no default of an engine opens it.
     sshd: { enabled: false },
   };
 }
 
-/** What sync.json keeps of the check. Without `dataPlane` or `seal`, those in the file stay. */
+/**
+ * What sync.json keeps of the check. By `rules` and `checked_by`, a program with other rules or of another version checks the
+ * configuration in force again.
+ * Without `dataPlane` or `seal`, those in the file stay.
+ */
 export function checkedState({
   leftOut,
   surroundings,

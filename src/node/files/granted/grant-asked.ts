@@ -31,7 +31,7 @@ export type Granted = {
   waiting: string[];
 };
 
-/** The input of one decision, which changes `result`. `inForce`: of this organization. `others`: the machine's other ones. */
+/** The input of one decision, which changes `result`. `inForce`: of this organization. `others`: the other organizations of the machine. */
 export type Asked = Situation & { inForce: InForce; others: readonly Tenant[]; result: Granted };
 
 export function leaveOut({ result }: Asked, key: string, reason: string): void {

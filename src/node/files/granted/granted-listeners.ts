@@ -1,5 +1,6 @@
 // The part of grants.ts about listeners: where the engine of an organization may bind, and where it may send metrics and
-// handshakes.
+// handshakes. `result.kept` collects settings that stay only because they were in force before: a new one would need the permission
+// that stands beside each.
 
 import {
   canonicalAddress,

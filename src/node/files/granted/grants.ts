@@ -47,7 +47,7 @@ import { takesInternet } from "./internet-share.ts";
  * allow-list in engine/allowed-settings.ts does.
  */
 export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
-  // Decided first, because routes must not cover the hosts that remain.
+  // Lighthouses and relays. Decided first, because routes must not cover the hosts that remain.
   static_host_map: decideHubs,
   "tun.dev": decideDevice,
   "tun.unsafe_routes": decideRoutes,
@@ -60,11 +60,12 @@ export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
   "stats.host": decideGraphite,
 };
 
-/** The configuration that was sent, without what this machine does not give. */
+/** The configuration that was sent, without what this machine does not give. grant-asked.ts explains the fields of the result. */
 export function grant(sent: YamlMap, situation: Situation): Granted {
   const { machine, slug, seal } = situation;
   // A seal says what the organization wants; the machine's rules hold for that too.
   const wanted = seal === undefined ? sent : sealedConfig(sent, seal.self, seal.engine);
+  // `tenants`: the organizations of this machine.
   const own = machine.tenants.find((tenant) => tenant.slug === slug);
   const others = machine.tenants.filter((tenant) => tenant.slug !== slug);
   const result: Granted = { granted: wanted, leftOut: [], kept: [], here: new Map(), waiting: [] };
@@ -106,7 +107,10 @@ function ownDevice(
   return device === undefined && isFree ? name : deviceName(slug);
 }
 
-/** Names are ours by their prefix, allowed by root, or in force already. */
+/**
+ * Why the interface must not have this name, undefined if it may: a name is ours by its prefix, allowed by root, or in force already.
+ * A name that deviceName makes (isOverlayDevice) belongs to the organization whose slug it is made of.
+ */
 function deviceRefusal(
   dev: string,
   { inForce, machine, others, permissions, result }: Asked,

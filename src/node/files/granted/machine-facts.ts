@@ -85,6 +85,7 @@ async function readHosts(
     of !== slug && addresses === undefined && parseAddress(host) === undefined ? [host] : [],
   );
   const found = await lookUp([...new Set(unknownNames)], system);
+  // `host` itself may be an address. A name without addresses gives no network.
   return needed.flatMap(({ host, what, of, addresses }) =>
     (addresses ?? found.get(host) ?? [host]).flatMap((address) => hostNetwork(address, what, of)),
   );

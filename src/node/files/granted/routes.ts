@@ -60,6 +60,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
     takenBy(rules),
     (route) => (isPrivate(route) || formerlyRouted.has(route.text) ? undefined : isPublic),
   ];
+  /** Accepted without a permission: together they must not take most of the internet (internet-share.ts). */
   const counted: Network[] = [];
   for (const route of parseNetworks([...new Set(texts)])) {
     const isAllowed = allowed.some((network) => holdsNetwork(network, route));

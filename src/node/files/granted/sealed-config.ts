@@ -1,6 +1,9 @@
 // The configuration of this node under a seal that is enforced. Everything by which a control plane could let others in, or lead
 // packets elsewhere, is rendered from the seal. The control plane only adds underlay addresses of nodes that the seal names,
 // entries of the blocklist, and settings of the machine, about which grants.ts decides. Pure.
+// Words: the control plane has the key of the online CA, signers have those of the offline CAs. A sealed node has an identity in the
+// seal. A closed node trusts the offline CAs alone, an open one the online CA, too. The sealed network is one of IPv6, whose addresses
+// no online CA certifies (sealed-network.ts).
 
 import { internetNetworks } from "../../../base/ip.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";

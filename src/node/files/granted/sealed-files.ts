@@ -58,7 +58,7 @@ function bundleRefusal(state: EnforcedState, hostCrt: string): string | undefine
 
 /**
  * Why a bundle lacks the sealed address of its node. By an old certificate without it, an open node would have rules and peers by
- * IPv4 again.
+ * IPv4 again. Open: it also has tunnels with nodes that an online CA certifies; a closed one has not (sealed-node.ts).
  */
 export function missingAddress(
   state: EnforcedState,

@@ -1,5 +1,8 @@
 // What a seal in force says of this node: who it is, and whose nodes it trusts. The input of sealed-files.ts, which decides
 // about certificates, and of sealed-config.ts, which renders (docs/design/sealed.md). Pure.
+//
+// Only signers have the key of an offline CA. A node with a certificate of it is sealed: it has an identity in the seal. Privileged
+// groups are those that an offline CA alone gives.
 
 import { networkContains, parseAddress, parseNetworks } from "../../../base/ip.ts";
 import { decodeBundle } from "../../../pki/bundle.ts";

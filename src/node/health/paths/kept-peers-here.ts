@@ -1,4 +1,5 @@
-// The kept peers (kept-peers.ts) of an organization of this machine, with the machine's addresses and the engine's ports.
+// The kept peers of an organization of this machine: those whose underlay addresses it keeps for the time without a lighthouse
+// (kept-peers.ts). Gives KeptPeers the machine's addresses and the engine's ports.
 
 import { networkInterfaces } from "node:os";
 import { portsOf } from "../../../platform/network/port-holder.ts";

@@ -239,10 +239,12 @@ export class KeptPeers {
     const map = this.#makeMap(isInside);
     if (Bun.deepEquals(map, this.#applied)) return;
     const writtenAt = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    // By the time of the file, which also holds after a restart of this process.
     const isRecent = Math.abs(system.now() - writtenAt) < applyEveryMs;
     if (isRecent && !areLighthousesLost && !hasGone) return;
     this.#notBefore = monotonic() + retryMs;
     await apply(map);
+    // The file is as before if the configuration takes no changes now (rewriteConfig).
     this.#applied = readPeerMap(directory);
     // After a success, the next change need not wait for retryMs.
     if (Bun.deepEquals(map, this.#applied)) this.#notBefore = Number.NEGATIVE_INFINITY;

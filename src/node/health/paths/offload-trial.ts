@@ -69,6 +69,7 @@ export class OffloadTrial {
     const { version: engine, pid } = probed.engine;
     if (pid !== this.#last.pid) this.#last = { pid, at: Number.NEGATIVE_INFINITY, uncertain: 0 };
     const isRare = this.#last.uncertain >= triesSoon;
+    // Math.abs: the clock may have been set back.
     if (Math.abs(now - this.#last.at) < (isRare ? rarelyMs : soonMs))
       return !isRare && this.#last.uncertain > 0;
     const dataPlane = readSyncState(place.directory)?.data_plane;

@@ -6,6 +6,7 @@ import type { System } from "../../../base/system.ts";
 
 /** The MTU that the control plane renders by default. */
 export const fullBytes = 1300;
+/** Every IPv4 host takes packets of this size (RFC 791). */
 const smallest = 576;
 /** How long to wait for an answer: from the least time to this one, by the round trip. */
 const answerMs = 1000;

@@ -61,7 +61,7 @@ export function chooseRelays(
   return next(isBetter ? best : before.chosen);
 }
 
-/** Round trips of one step count as equal: 0 to 5 ms, then each step has twice the length of the one before. */
+/** Round trips of one step count as equal: up to 5 ms, up to 10, up to 20, and so on. */
 function stepOf(ms: number): number {
   return Math.max(0, Math.ceil(Math.log2(ms / 5)));
 }

@@ -69,6 +69,7 @@ function lostRelayOf(
       ? tunnel.relays.some((each) => foundAt[each] === undefined)
       : answeredAt > lostAt;
   if (isCarried || !isConnected) return undefined;
+  // The same in each round, so that the wait ends: this function is called again and again.
   const jitter = Number(Bun.hash(`${own} ${address}`) % BigInt(jitterMs));
   return now >= relayFoundAt + jitter ? relay : undefined;
 }

@@ -62,6 +62,7 @@ const silentPick = joined("n", nodePick, "s", sightingPick);
 /**
  * $1 and $2: the ids of the slice lie after the first and up to the second. Nodes that were silent since $3 (ms), those whose last
  * check-in seems to be after $4, because the clock was ahead, and those that were recorded as away.
+ * The silence of a restored node counts from `watched_from` at the earliest.
  */
 const silentInSlice = `SELECT ${nodePick.select("n")}, s.last_checkin_at,
     ${later("coalesce(n.watched_from, 0)", "s.last_checkin_at")} AS counted_from

@@ -49,8 +49,8 @@ export type Checkins = {
   /** Throws node_revoked with the order, or conflict for a node that is not registered. */
   checkin(org: Org, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer>;
   /**
-   * As `checkin`, after a wait of up to `waitS` seconds for a change, or until `aborted`. `isNews`: asked after each wake-up, for news
-   * of other parts.
+   * As `checkin`, after a wait of up to `waitS` seconds for a change, or until `aborted`. `isNews`: asked after each wake-up,
+   * whether the caller has news of its own: another machine uses the keys of the node (call-routes.ts).
    */
   held(
     org: Org,
@@ -72,6 +72,7 @@ type Current = { node: LiveNode; version: number };
 type Asked = { request: CheckinRequest; nodeVersion: number; names?: NamesNews | undefined };
 
 export function makeCheckins(services: Omit<Deps, "admitsChange" | "sealNotes">): Checkins {
+  // Both bound how often the reports of one node may change something, or make an event.
   const admitsChange = makeChangeLimits(services.system.monotonic);
   const sealNotes = makeSealNotes(services.system);
   const deps: Deps = { ...services, afterConfirmation: workAfter(services), admitsChange, sealNotes };

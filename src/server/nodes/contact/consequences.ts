@@ -88,8 +88,9 @@ function changedOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Adve
 }
 
 /**
- * True if the node's row was changed, so that the caller reads it again. `heardAt`: the time of the report, ms; undefined: the node
- * is silent. Does not take `confirmed`: the caller begins takeConfirmation afterwards, and a poll with news does not wait for it.
+ * True if the node's row was changed, so that the caller reads it again. `heardAt`: the time of the report, ms; undefined: the report
+ * is of an ephemeral node whose engine is stopped, which counts as silent (checkins.ts). Does not take `confirmed`: the caller begins
+ * takeConfirmation afterwards, and a poll with news does not wait for it.
  */
 export async function applyConsequences(
   deps: ConsequenceDeps,
@@ -204,8 +205,9 @@ async function takeEngine(
 }
 
 /**
- * Stores the permission. A node that has one may take part in a rollout, which reads its last check-in: so the first check-in is
- * stored with it. Its report is written only later (reports.ts), and would count as overtaken by a row with a later time.
+ * Stores the permission. A rollout may take the node from then on, and reads the row of its last check-in. Reports are written only
+ * later (reports.ts), so a first row is stored here. It has the time of the report, `heardAt`: with a later time, the report would
+ * count as overtaken by this row, and be dropped.
  */
 async function takePermission(
   { db }: ConsequenceDeps,

@@ -15,8 +15,8 @@ import type { ServerOptions } from "../../options.ts";
 import { findNode } from "../../store/nodes.ts";
 
 /**
- * The configured address of a lighthouse that now calls from another one, `seen`. Its address may have changed, as that of a
- * household does, and only nodes that start again would notice. Empty for all other nodes.
+ * The configured address of a lighthouse that now calls from another one, `seen`. Its address may have changed, as
+ * providers change those of households, and only nodes that start again would notice. Empty for all other nodes.
  */
 export async function elsewhereOf(
   db: ServerOptions["db"],
@@ -25,7 +25,7 @@ export async function elsewhereOf(
   seen: string,
   { others }: CheckinRequest,
 ): Promise<Pick<CheckinAnswer, "elsewhere">> {
-  // Only a lighthouse sends `others`: no other node costs the query below.
+  // By `others` a lighthouse asks whether other nodes are online. No other node sends it, so none costs the query below.
   if (others !== true) return {};
   // A failure here must not fail the check-in.
   const node = await findNode(db, id, nodeId).catch(() => undefined);
@@ -46,5 +46,6 @@ function placeOf(address: string): Network | undefined {
   return network === undefined || isPrivate(network) || isOfMachine(network) ? undefined : network;
 }
 
+/** Addresses that mean something on one machine or link alone: unspecified, loopback and link-local ones. */
 const ofMachines = parseNetworks(["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/64", "fe80::/10"]);
 const isOfMachine = (network: Network) => ofMachines.some((each) => holdsNetwork(each, network));

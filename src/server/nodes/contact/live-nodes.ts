@@ -38,7 +38,7 @@ export type LiveNode = {
   ownVersion: number;
   /** The signed order, if the node was restored. */
   order: string | undefined;
-  /** The configuration version that it reported last, set at once. */
+  /** The configuration version that it reported last, also before that is written. */
   applied: number | null;
   /** The configuration version that it has in force. */
   confirmed: number;
@@ -67,8 +67,8 @@ export type Report = {
   uptime: number | null;
   applied: number | null;
   /**
-   * The last values. They stay after the write, because they rarely change. `uptime` is set if the version was reported
-   * again, `hasState` if the state was.
+   * The last values. They stay after the write, because they rarely change. Reported since the last write: the version if `uptime`
+   * is not null, the state if `hasState` is true.
    */
   version: string | null;
   overlayState: string | null;

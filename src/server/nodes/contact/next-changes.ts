@@ -15,7 +15,7 @@ import { maxConfigLength, notAppliedSince, filesOnNode, type FilesOnNode } from 
 type Change = NextChanges["changes"][number];
 type Services = NodeStore & { views: Views; renderings: Renderings };
 
-/** Throws node_revoked, and conflict if the node is not registered. */
+/** `inTurn`: does heavy work after others have had their turn. Throws node_revoked, and conflict if the node is not registered. */
 export async function nextChanges(
   services: Services,
   org: { id: number; slug: string },

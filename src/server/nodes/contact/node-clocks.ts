@@ -7,7 +7,7 @@ import type { CheckinRequest } from "../../../protocol/checkin.ts";
 import type { ServerOptions } from "../../options.ts";
 
 const mostOrganizations = 256;
-/** Nodes of each organization whose clocks are kept: none outweighs another organization. */
+/** How many nodes of each organization are kept: no organization takes the room of another. */
 const mostNodes = 32;
 /** How long a node's clock counts: it checks in every minute. */
 const lastsMs = 600_000;

@@ -49,6 +49,7 @@ export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
         offering.push(node);
       }
       engines = places;
+      // `atPlane`, in place of a port: by the control plane's own listener.
       const stored = await nodes.all(db, { tcp: atPlane });
       const ids = new Set(offering.map(({ id }) => id));
       const changes = [

@@ -1,8 +1,9 @@
 // Keeps the last report of each node in memory and writes the reports together within a second.
 //
 // A node has one `Report` object (live-nodes.ts), changed in place. `at` 0 means that all of it is written and that it is not
-// in `waiting`. `uptime`, `applied`, `hasState` and `hasDataPlane` say what was reported since the last write, `uptime`
-// also for the version. Only that is written. The last version, state and data plane stay, because they rarely change.
+// in `waiting`. `uptime`, `applied`, `hasState` and `hasDataPlane` say what was reported since the last write: null or
+// false for nothing. The version comes with `uptime`, which says it for both. Only that is written. The last version, state and data
+// plane stay in the object, because they rarely change.
 
 import { messageOf } from "../../../base/errors.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";

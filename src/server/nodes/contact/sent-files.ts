@@ -127,7 +127,10 @@ function sentLast({ version, configDigest, others }: SentFilesRow): FilesOutline
   return { version, digest: configDigest, others };
 }
 
-/** The files that the node had when it was sent the last ones; undefined if there were none. */
+/**
+ * The files that the node had applied when it was first sent newer ones; undefined if there were none. It is taken to have them until
+ * it reports the version of the last ones.
+ */
 function sentBefore({ formerVersion, formerDigest, formerOthers }: SentFilesRow): FilesOutline | undefined {
   if (formerVersion === null || formerDigest === null || formerOthers === null) return undefined;
   return { version: formerVersion, digest: formerDigest, others: formerOthers };

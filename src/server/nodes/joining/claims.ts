@@ -19,7 +19,7 @@ export const nodeOfName = (
     [orgId, name],
   );
 
-/** Throws step_up_required if a node has this name: then the registration is a claim, as with the node's id. */
+/** Throws step_up_required if a node has this name: then the registration claims it, with its groups and roles. */
 export async function requireFreshClaim(
   db: Pick<Reader, "get">,
   call: Pick<OrganizationCall, "org" | "requireFresh">,

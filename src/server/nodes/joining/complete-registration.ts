@@ -57,6 +57,7 @@ export async function completeRegistration(
     resumed && node.registeredAt !== null
       ? await findDue(db, org, node, system.now())
       : { overlay: true, x509: true };
+  // Before the transaction: this is asynchronous, and others would wait for it.
   const x509 = due.x509 ? await signX509(db, org, withSecondAddress(org, node), services) : undefined;
   const apiToken = makeOpaqueToken(system.random);
   await db.writeFor({ org: org.id }, async (tx) => {

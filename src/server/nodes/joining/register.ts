@@ -194,7 +194,9 @@ async function resumeRegistration(
     if (known.expiresAt + resumeGraceMs <= now) return { tokenRefusal: "expired" };
     tokenId = known.id;
   }
+  // An ephemeral node that ended comes back with its registration.
   const node = nodeOfKey.endedAt === null ? nodeOfKey : await bringBack(tx, org, nodeOfKey, actor, now);
+  // Throws for a revoked node.
   mayIssue(node);
   await recordRegistrant(tx, node.id, tokenId, actor);
   // The machine may have been moved to the other mode.

@@ -97,7 +97,8 @@ function nodeColumns(org: IssuingOrg, { request, keys, grant }: Registration, cl
     platform: request.platform ?? null,
     agentVersion: request.version ?? null,
     overlayVersion: request.overlay_version ?? null,
-    // This and `ownerKnown` are the other way round for nodes that earlier versions registered.
+    // The configuration need not name former defaults of the engine (`pinsDefaults`). This and `ownerKnown` are the other way round for
+    // nodes that earlier versions registered.
     pinsDefaults: false,
     ownerId: claimed === undefined ? grant.ownerId : claimed.ownerId,
     ownerKnown: true,

@@ -49,7 +49,9 @@ export async function renewCertificates(
   const { db, system } = services;
   const isBounded = actor.kind !== "server";
   const org = await readIssuingOrg(db, orgId);
+  // With the IPv6 address that issueOverlay may give it below: node.crt names that, too.
   const node = withSecondAddress(org, await findNode(db, orgId, nodeId));
+  // Before the transaction, because it is asynchronous: `isStillDue` and storeX509 check inside whether it still counts.
   const x509 = due.x509 ? await signX509(db, org, node, services) : undefined;
   return db.writeFor({ org: orgId }, async (tx) => {
     const before = await findNode(tx, orgId, nodeId);

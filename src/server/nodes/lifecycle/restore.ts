@@ -49,6 +49,7 @@ export async function restoreNode(
         revokedBy: null,
         orderSeq: order.seq,
         orderJws: order.jws,
+        // Its silence counts from now on: while it was revoked, it could not check in.
         watchedFrom: system.now(),
         awaySince: null,
       },

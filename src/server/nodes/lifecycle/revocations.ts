@@ -39,6 +39,7 @@ export async function listRevocations(
   orgId: number,
   query: ListQuery,
 ): Promise<Page<Revocation>> {
+  // Not ephemeral nodes that ended by their silence (`ended_at`): none of their certificates is blocked.
   const revoked =
     "FROM nodes WHERE org_id = $1 AND state = 'revoked' AND ended_at IS NULL AND lower(name) LIKE $2 ESCAPE '!'";
   const pattern = searchPattern(query);

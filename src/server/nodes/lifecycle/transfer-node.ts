@@ -40,6 +40,7 @@ export async function transferNode(
     const node = await findNode(tx, org.id, id);
     if (node.state === "revoked") throw revokedNode(node);
     const ownerId = owner === null ? null : await memberOf(tx, org, owner);
+    // `ownerKnown` is false for nodes of earlier versions, which recorded no owner: then even "the organization" is news.
     if (ownerId === node.ownerId && node.ownerKnown) return node;
     const ownership = {
       ownerId,

@@ -91,7 +91,10 @@ export function releaseDue(tx: Transaction, orgId: number, now: number): Promise
   return releaseHolds(tx, orgId, now, () => openFlowMs(tx, orgId));
 }
 
-/** How long an open flow may outlive its last packet on any node of the organization. */
+/**
+ * How long an open flow may outlive its last packet on any node of the organization. A rollout of versions has no settings: the JSON
+ * text `null`.
+ */
 async function openFlowMs(tx: Transaction, orgId: number): Promise<number> {
   const rows = await queryAll(
     tx,
@@ -139,6 +142,7 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
     WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL`;
   for (const [index, nodeId] of [...new Set(due.map((row) => row.nodeId))].entries()) {
     if (isPauseDue(index)) await tx.pause();
+    // All are blocked: what the node gave up is free once the others have confirmed this version (holds.ts).
     if ((await queryNumber(tx, left, [nodeId])) === 0) await boundHolds(tx, nodeId, version);
   }
   await announceBlocklist(tx, orgId, now);

@@ -31,6 +31,7 @@ export function watchFormer(reader: Pick<Reader, "get">) {
   let isConnected = true;
   let timer: ReturnType<typeof setInterval> | undefined;
   const look = async () => {
+    // The statement has places for two names.
     isConnected = (await queryNumber(reader, sessionsNamed, [formerName, formerName])) > 0;
   };
   return {

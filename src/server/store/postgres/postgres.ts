@@ -29,6 +29,7 @@ type KeepOwn = (id: number) => void;
 
 /** Maximum writes in one transaction. If the transaction fails, all of them fail. */
 const maxBatch = 100;
+/** The channel of the bell, a NOTIFY that makes other processes look for notices (notices.ts). */
 const bellName = "overlay_agent";
 /** Notices are kept for this time. A replica that was disconnected for longer must be restarted. */
 const keptMs = 86_400_000;

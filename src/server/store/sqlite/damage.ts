@@ -31,6 +31,7 @@ export function watchFile(path: string) {
       const cause = error instanceof AppError ? error.details.cause : undefined;
       if (/^SQLITE_(CORRUPT|NOTADB)/.test(systemErrorCode(cause) ?? "")) learn(messageOf(cause));
     },
+    /** What is damaged; undefined: nothing is known. Reads the file again every ten seconds while something is. */
     damage(): string | undefined {
       if (known === undefined || performance.now() - known.lookedAt < readAgainMs) return known?.what;
       known.lookedAt = performance.now();

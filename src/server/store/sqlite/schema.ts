@@ -24,8 +24,7 @@ export function requireOurSchema(path: string): number {
     database.run("PRAGMA trusted_schema = OFF");
     database.run("PRAGMA query_only = ON");
     const found = objectsOf(database);
-    // Version 0 has the table `migrations` alone.
-    // Read the version only from a plain table.
+    // Version 0 has the table `migrations` alone. It is compared first: the version must be read from a plain table, not a view.
     requireSame(found, expectedObjects(0), { mayHaveMore: true });
     const [row] = valuesOf(database, "SELECT max(version) FROM migrations");
     const version = Math.max(0, Number(row?.[0] ?? 0));

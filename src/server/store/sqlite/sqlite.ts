@@ -76,6 +76,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
     write: queue.write,
     writeFor: queue.writeFor,
     noticesBehindMs: () => 0,
+    // A visitor has no watch, and hears no notices.
     hasHeardAll: () => watch?.look() ?? false,
     listen,
     async close() {

@@ -47,7 +47,10 @@ export const policies = table("policies", {
   /** The inverse of the unconfirmed application, JSON: `Undo` in policy-files/rollback.ts. */
   undo: textOrNull(),
   createdAt: integer(),
-  /** As the signers published them: those that changed the signers, and the newest (config/seals.ts). */
+  /**
+   * What nodes may be told, as signers say it and not the control plane. As the signers published them: those that changed the
+   * signers, and the newest (config/seals.ts).
+   */
   seals: since(64, jsonWithDefault(v.array(SignedSeal), "[]")),
 });
 export type PolicyRow = TableRow<typeof policies>;

@@ -44,7 +44,7 @@ export const rollouts = table(
     hours: json(RolloutHours),
     watchS: integer(),
     state: word(rolloutStates),
-    /** The present ring, from 1 to `rings`. */
+    /** The present ring, from 1 to `rings`; 0 while not all of its nodes are written (rollout-members.ts). */
     ring: integer(),
     rings: integer(),
     /** Why it stopped or pauses; empty: it did not. */

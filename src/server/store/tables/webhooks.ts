@@ -28,7 +28,7 @@ export const webhooks = table("webhooks", {
   deletedAt: integerOrNull(),
   /** Events up to this one have become deliveries. */
   seenEventId: since(2, integerWithDefault("DEFAULT 0")),
-  /** As memberships.invitedBy. */
+  /** Who created it: `person/7`, `service/3` or `operator/`; null for rows of older versions. */
   createdBy: since(7, textOrNull()),
   format: since(61, wordWithDefault(webhookFormats, "json")),
   /** As src/api/webhooks/webhooks.ts has them: `22:00-07:00 Europe/Berlin`. */

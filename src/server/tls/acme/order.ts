@@ -34,6 +34,7 @@ export async function obtainCertificate(
   const { system, store } = within;
   const cleaners: (() => Promise<void>)[] = [];
   try {
+    // Publishes the answers to challenges, and adds to `cleaners` what removes them.
     const solver = makeSolver(options, key, within, cleaners);
     const { certificate } = await followOrder(client, options, openOrder, solver, within);
     if (certificate === undefined) throw unexpected("its valid order names no certificate");

@@ -41,6 +41,7 @@ export async function openAcmeSource(
       looking ??= lookAgain();
       return current?.stamp ?? meanwhile.stamp();
     },
+    // Browsers do not know the CA of `meanwhile`, so they must not insist on TLS while it serves (listeners.ts).
     get isStrict() {
       return current !== undefined;
     },

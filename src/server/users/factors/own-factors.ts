@@ -76,6 +76,7 @@ export async function confirmTotp(
   actor: Actor,
 ): Promise<string[]> {
   const { userId, email, signIn } = caller;
+  // Names the sign-in: its wrong codes count together.
   const place = keyOfSignIn(signIn);
   const codes = await db.write(async (tx) => {
     const now = system.now();
@@ -90,6 +91,7 @@ export async function confirmTotp(
     await requireFewWrong(tx, userId, place, now);
     const secret = openSecret(secretKey, pending.secretSealed, totpContext(userId));
     const typed = code.replaceAll(/\s/g, "");
+    // `last` 0: no code of this secret was accepted yet.
     const lastStep = matchingStep(Buffer.from(secret, "base64url"), typed, { nowMs: now, last: 0 });
     if (lastStep === undefined) {
       await wrongCodes.insert(tx, { userId, place, at: now });

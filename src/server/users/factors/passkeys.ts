@@ -121,6 +121,7 @@ async function verifiedRegistration(
   refuseFramed(response);
   let challenge = "";
   const { registrationInfo } = await verifyRegistrationResponse({
+    // No extension is asked for, and the API takes no results of any; the library's type has the field.
     response: { ...response, clientExtensionResults: {} },
     expectedChallenge: async (encoded) => {
       challenge = textOf(encoded);

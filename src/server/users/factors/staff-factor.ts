@@ -20,6 +20,7 @@ export async function setStaffNeedFactor(
 ): Promise<void> {
   await db.write(async (tx) => {
     await requireStaff(tx, actor);
+    // Staff without a factor would lock themselves out.
     if (isNeeded) await requireOwnFactor(tx, actor);
     const before = { staff_second_factor: await doStaffNeedFactor(tx) };
     const after = { staff_second_factor: isNeeded };

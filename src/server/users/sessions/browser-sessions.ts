@@ -27,7 +27,8 @@ const usedEveryMs = 60_000;
 
 /**
  * Begins a session and returns the cookie's value, always a new one. `former`: the session of this browser until now,
- * which ends. Throws invalid_credentials like a sign-in for tokens.
+ * which ends. `passwordHash`: the one that the typed password was compared with; the sign-in fails if the user has another one
+ * now. `factorAt`: when it proved a second factor, ms; null: it did not. Throws invalid_credentials like a sign-in for tokens.
  */
 export async function startSession(
   { db, system }: Store,

@@ -36,7 +36,7 @@ export type CallerLookup = {
 type TokenCaller = Extract<Caller, { kind: "node" | "service" }>;
 type CachedUser = { caller: UserCaller; isActive: boolean; sessionsFrom: number };
 
-/** Tokens, and families. A full cache of them is emptied. Users are too few to fill theirs. */
+/** Of tokens, of users, and of families each. A full cache is emptied. */
 const maxCached = 200_000;
 /** Tokens of nodes and services (`makeOpaqueToken`); anything else is taken for a JWT. */
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
@@ -99,6 +99,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     // While the database is away, a node is still admitted as it was known. A service is not.
     const fallback = known?.kind === "node" ? known : undefined;
     const found = await orKnown<TokenCaller | undefined>(() => find(db, tokenHash, intern), fallback);
+    // The database is away: the node is not cached anew, and keeps its former generation.
     if (found === fallback && fallback !== undefined) return fallback;
     if (found === undefined) {
       tokens.delete(bearerPrefix + token);

@@ -33,6 +33,7 @@ export async function listSessions(
   query: ListQuery,
 ): Promise<Page<Session>> {
   const { limit, offset } = pageOf(query);
+  // The table has the sessions of command lines, too: those with a `family`. $2, in `isLive`: now, ms.
   const where = `FROM browser_sessions s JOIN users u ON u.id = s.user_id
     WHERE s.user_id = $1 AND ${isLive} AND lower(s.device) LIKE $3 ESCAPE '!'`;
   const params = [userId, system.now(), searchPattern(query)];

@@ -8,6 +8,7 @@ import { AppError } from "../../../base/errors.ts";
 /**
  * The owner of a hash. `source`: the network, or the device if it is known. `domain`: that of the address, which
  * mostly stands for one organization. Using the organization itself would reveal by the time whether the user exists.
+ * `isKnown`: the user has signed in from this network, or with this device, before.
  */
 export type Turn = { user: string; source: string; domain?: string; isKnown: boolean };
 

@@ -36,7 +36,10 @@ export const originOf = (call: Pick<Call, "address" | "request">): Origin => ({
 /** The password was right. `passwordHash`: what it matched. */
 export type Proven = { userId: number; isStaff: boolean; passwordHash: string; device?: string; turn: Turn };
 
-/** An attempt to sign in, as the throttle counts it. `stranger`: an address without a user. `device`: the id of a known one. */
+/**
+ * An attempt to sign in, as the throttle counts it. `stranger`: an address without a user. `turn`: its place in the queue of those whose
+ * passwords are hashed (password-queue.ts). `device`: the id of a known one.
+ */
 type Attempt = { kind: "user" | "stranger"; turn: Turn; network: string; device: string | undefined };
 
 /**
@@ -58,6 +61,7 @@ export async function signIn(
   const user = await userOfAddress(db, email);
   const attempt = await attemptOf(services, user?.id, normalized, origin);
   const { turn, device } = attempt;
+  // Now, and again when its turn has come (`before`): guesses that waited before it are counted by then.
   const check = () => checkGuess(throttle, attempt);
   check();
   // "": the user signs in by a provider or a passkey only. Undefined takes the same time, and never matches.
@@ -120,6 +124,7 @@ function checkGuess(throttle: Throttle, attempt: Attempt): void {
 function countGuess(throttle: Throttle, attempt: Attempt): void {
   const { kind, turn, network, device } = attempt;
   const place = placeOf(attempt);
+  // Before the place is counted: this guess is not one of the earlier ones.
   if (device === undefined && throttle.counted("place", place) < guessesPerUser) {
     throttle.count("network", network);
   }
