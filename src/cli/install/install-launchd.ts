@@ -29,10 +29,10 @@ export const command: Implementation = {
       ? [...services.planLaunchdRemoval(settings), ...(isHere ? planNamesRemoval(settings, system) : [])]
       : services.planLaunchd(settings, system);
     const steps = planChanges(changes);
-    if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
     const organizations = services.readModes(settings.configRoot).filter((each) => each.slug === slug);
     requireOrganization(slug, organizations, settings.configRoot);
+    if (settings.dryRun) return output.plan(steps);
     await applyChanges(changes, system);
     if (values.on("uninstall")) {
       // A daemon that was killed has not removed its names.

@@ -56,10 +56,10 @@ export const command: Implementation = {
     const library = planWintun(isUninstall ? "remove" : request, places, system);
     // The library must be there before the task starts an engine, and is removed after the daemon and its engines have ended.
     const steps = isUninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
-    if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
     const organizations = readModes(settings.configRoot).filter((each) => each.slug === slug);
     requireOrganization(slug, organizations, settings.configRoot);
+    if (settings.dryRun) return output.plan(steps);
     if (isUninstall) await stopDaemon(context);
     else await installWintun(request, places, system);
     await applyChanges(changes, system);

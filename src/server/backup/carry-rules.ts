@@ -13,18 +13,17 @@ import { users } from "../store/tables/users.ts";
 import type { Carried } from "./carried.ts";
 
 /**
- * Rules only permit, so one that the replaced database lacks is deleted. A rule that changed gets its newest form: which of two
- * forms permits less is not decidable.
+ * Rules only permit, so one whose id the replaced database lacks is deleted. A rule that changed gets its newest form: which of two
+ * forms permits less is not decidable. An edit in the console stores a rule anew
+ * under its id.
  */
 export async function carryRules(old: Reader, tx: Transaction, orgId: number, now: number, carried: Carried) {
   const unseen = new Map((await firewallRules.all(old, { orgId })).map((row) => [row.id, row]));
-  for (const { id, createdAt } of await firewallRules.all(tx, { orgId })) {
+  for (const { id } of await firewallRules.all(tx, { orgId })) {
     const replaced = unseen.get(id);
     unseen.delete(id);
-    // With another time of creation, it counts as another rule that got the same id.
-    const isSame = replaced?.createdAt === createdAt;
-    const groups = isSame ? groupsIn(replaced) : [];
-    if (!isSame || (await namesLostUser(tx, groups))) {
+    const groups = replaced === undefined ? [] : groupsIn(replaced);
+    if (replaced === undefined || (await namesLostUser(tx, groups))) {
       await firewallRules.delete(tx, { orgId, id });
       carried.deleted_rules++;
       continue;

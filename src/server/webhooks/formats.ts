@@ -1,6 +1,7 @@
 // Puts events into the words and bodies that receivers understand: mail, syslog and chats. Chats want the text in a field of their
 // own, and refuse what they do not know. Also finds out when the quiet hours of a webhook end.
 
+import { cutText } from "../../base/text.ts";
 import { eventKinds, eventNouns, type Event } from "../../api/events.ts";
 import type { WebhookFormat } from "../../api/webhooks/formats.ts";
 import { quietSpan } from "../../api/webhooks/webhooks.ts";
@@ -43,8 +44,8 @@ export function textOfEvent(
   // A test alarm has no number.
   const alarm = isAlarm && subjectId !== "test" ? [`alarm ${subjectId}`] : [];
   const origin = [`Organization ${org}`, ...alarm, id].join(", ");
-  const text = [sentence, ...consequences, origin].join("\n").slice(0, maxLength);
-  return { title: sentence.slice(0, 200), text, id };
+  const text = cutText([sentence, ...consequences, origin].join("\n"), maxLength);
+  return { title: cutText(sentence, 200), text, id };
 }
 
 type HttpFormat = Exclude<WebhookFormat, "mail" | "syslog" | "json">;

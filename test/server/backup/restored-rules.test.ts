@@ -62,6 +62,32 @@ test("rules and rights that ended after the backup do not come back; what is los
   });
 }, 120_000);
 
+test("a rule that was edited in the console after the backup stays in its newest form", async () => {
+  const { url } = await populate();
+  const Listed = v.object({ rules: v.array(v.looseObject({ id: v.number() })) });
+  const ids = v.parse(Listed, await json("rule list acme")).rules.map(({ id }) => id);
+  await must(`backup ${place.backup}`);
+  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
+  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  // As the console sends an edit of the first rule.
+  const edited = { protocol: "tcp", ports: 9443, peer: "any", target: "any" };
+  const body = {
+    policy: JSON.stringify({ rules: [edited] }),
+    rule_ids: ids.slice(0, 1),
+    prune: true,
+    keep_file: true,
+  };
+  expect((await post(url, "/api/org/acme/policy/apply/", body, access)).status).toBe(200);
+  const before = await json("rule list acme");
+  expect(before).toMatchObject({ rules: [{ id: ids[0], ports: "9443" }] });
+  await stop();
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({
+    deleted_rules: ids.length - 1,
+    lost_rules: 0,
+  });
+  expect(await json("rule list acme")).toEqual(before);
+}, 120_000);
+
 test("rules about users and owners of nodes are not another user's after a restore", async () => {
   const { url } = await populate();
   await must("node create acme laptop");
