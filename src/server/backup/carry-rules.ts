@@ -14,8 +14,7 @@ import type { Carried } from "./carried.ts";
 
 /**
  * Rules only permit, so one whose id the replaced database lacks is deleted. A rule that changed gets its newest form: which of two
- * forms permits less is not decidable. An edit in the console stores a rule anew
- * under its id.
+ * forms permits less is not decidable. An edit in the console stores a rule anew under its id.
  */
 export async function carryRules(old: Reader, tx: Transaction, orgId: number, now: number, carried: Carried) {
   const unseen = new Map((await firewallRules.all(old, { orgId })).map((row) => [row.id, row]));
