@@ -43,9 +43,9 @@ const ask = (addresses: readonly string[], at = port) =>
 
 const failure = (addresses: readonly string[], env: Record<string, string> = {}) =>
   inHere(`
-    import { trueFailure } from "${source}/base/connect-failure.ts";
+    import { findTrueFailure } from "${source}/base/connect-failure.ts";
     const refused = Object.assign(new Error("refused"), { code: "ECONNREFUSED" });
-    const told = await trueFailure(refused, "https://hub.example.org/", { lookup: async () => ${JSON.stringify(addresses)}, env: ${JSON.stringify(env)} });
+    const told = await findTrueFailure(refused, "https://hub.example.org/", { lookup: async () => ${JSON.stringify(addresses)}, env: ${JSON.stringify(env)} });
     console.log(JSON.stringify(told.code));
   `);
 
