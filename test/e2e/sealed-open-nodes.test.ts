@@ -159,7 +159,7 @@ asRoot("with root", () => {
         ]);
 
         // By the lighthouse alone: no other node says where db is.
-        expect(await scene.fromAdmin(90_000)).toEqual(["db group", "db name"]);
+        expect(await scene.fromAdmin(30_000)).toEqual(["db group", "db name"]);
         expect(await scene.arrivesBehindDb()).toBeTrue();
         // What admin may do by its certificate is not permitted at the address that a thief can take.
         expect(await scene.packets("admin", toDb, { ms: 1500 })).toEqual([]);
@@ -195,7 +195,7 @@ asRoot("with root", () => {
         // The lighthouse.
         await scene.takes("hub");
         await scene.restartAdmin();
-        expect(await scene.fromAdmin(90_000)).toEqual(["db group", "db name"]);
+        expect(await scene.fromAdmin(30_000)).toEqual(["db group", "db name"]);
         // The exit, which admin finds by its sealed address.
         await scene.useExit();
         await scene.reachesInternet();
@@ -211,7 +211,7 @@ asRoot("with root", () => {
         // The router and exit.
         await scene.takes("db");
         await scene.restartAdmin();
-        expect(await scene.fromAdmin(90_000)).toEqual(["db group", "db name"]);
+        expect(await scene.fromAdmin(30_000)).toEqual(["db group", "db name"]);
         expect(await scene.arrivesBehindDb()).toBeTrue();
         await scene.reachesInternet();
         // The relay: both ends have no direct way.
@@ -219,7 +219,7 @@ asRoot("with root", () => {
         admin.run(["ip", "route", "add", "blackhole", `${db.address}/32`]);
         db.run(["ip", "route", "add", "blackhole", `${admin.address}/32`]);
         await scene.restartAdmin();
-        expect(await scene.fromAdmin(90_000)).toEqual(["db group", "db name"]);
+        expect(await scene.fromAdmin(60_000)).toEqual(["db group", "db name"]);
         expect(readFileSync(scene.heardBy("thief"), "utf8")).toBe("");
       }, 400_000);
     },
