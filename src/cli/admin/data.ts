@@ -47,7 +47,7 @@ export async function requireLocalTarget(
   { mayCreateData = false } = {},
 ): Promise<LocalTarget> {
   const { values, system } = context;
-  // Refuse these flags even if there is no such profile, or nobody is signed in with it.
+  // Refuse these flags even if there is no such profile, or no user is signed in with it.
   const named = values.text("api-base") ?? values.text("profile");
   if (named !== undefined && !values.on("local")) throw onlyLocal(named);
   const target = await chooseTarget(context);

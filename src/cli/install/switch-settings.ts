@@ -34,7 +34,7 @@ export async function switchSettings(
     throw new AppError("engine_failed", refused?.reason ?? "The settings could not be put into force");
   }
   // Restart an engine that only reloaded: much of what a reload takes matters to new tunnels alone, so that a bad setting
-  // would cut off the node later, when nobody watches.
+  // would cut off the node later, when no administrator watches.
   const pid = await findPid();
   if (pid !== undefined && pid === pidBefore) await member?.restart?.();
 }

@@ -1,4 +1,4 @@
-// What needs somebody, in numbers: the navigation counts it, and Overview has rows for it (need-rows.ts). Pure.
+// What needs an administrator, in numbers: the navigation counts it, and Overview has rows for it (need-rows.ts). Pure.
 
 import { apiPath } from "../../api/endpoint.ts";
 import { attentionApi, type Attention } from "../../api/paths/attention.ts";

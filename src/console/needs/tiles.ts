@@ -9,7 +9,7 @@ import { msWords, plural } from "../words/numbers.ts";
 
 type History = SentOf<typeof nodesApi.online>;
 type Point = History["points"][number];
-/** `of`: what follows the value. `bad`: the part of the facts that needs somebody, or "". `line`: points of a curve; null: unknown. */
+/** `of`: what follows the value. `bad`: the part of the facts that needs an administrator, or "". `line`: points of a curve; null: unknown. */
 export type TileText = { value: string; of?: string; facts: string; bad: string; line: (number | null)[] };
 
 /** For so long a value is compared with what it was. */
@@ -39,7 +39,7 @@ function onlineTile({ active, online }: Counted, history: History | undefined, s
   const before = points.findLast(({ at }) => last != null && Date.parse(at) <= Date.parse(last.at) - hourMs);
   // A point is the average of some minutes, so not a whole number.
   const fewer = before === undefined ? 0 : Math.round(before.online) - online;
-  // A few nodes come and go all the time: more than three, and than one in fifty, need somebody.
+  // A few nodes come and go all the time: more than three, and than one in fifty, need an administrator.
   const isFewer = fewer > Math.max(3, active / 50);
   // What is counted now belongs to the range, too.
   const [low, high] = [Math.min(least?.online ?? online, online), Math.max(most?.online ?? online, online)];

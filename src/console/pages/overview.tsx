@@ -1,4 +1,4 @@
-// The first page: whether all is well, what needs somebody, and what changed. In this order it is read.
+// The first page: whether all is well, what needs an administrator, and what changed. In this order it is read.
 
 import { eventsApi } from "../../api/events.ts";
 import { apiPath } from "../../api/endpoint.ts";

@@ -30,7 +30,7 @@ export const signOf: Readonly<Record<StateName, SignName>> = {
   revoked: "gone",
 };
 
-/** Shows a state by shape and word; only what needs somebody has a coloured word. */
+/** Shows a state by shape and word; only what needs an administrator has a coloured word. */
 export const State = ({ name, word }: { name: StateName; word: View }) => (
   <span class={name === "attention" ? "st is-bad" : "st"}>
     <Sign name={signOf[name]} />

@@ -1,5 +1,5 @@
 // In a sealed organization, firewall rules about privileged groups and sealed nodes demand a certificate of an offline CA, whose key
-// only signers have. Nodes that enforce the seal add this demand themselves. This adds it for the other nodes, so that nobody gets
+// only signers have. Nodes that enforce the seal add this demand themselves. This adds it for the other nodes, so that no node gets
 // through these rules with the CA of the control plane.
 
 import { openTrusted, sealHash } from "../../pki/seal.ts";

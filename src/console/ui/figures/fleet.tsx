@@ -25,7 +25,7 @@ export const perSquare = (groups: readonly FleetGroup[]): number =>
   Math.ceil(groups.reduce((sum, group) => sum + allIn(group), 0) / maxSquares) || 1;
 const allIn = ({ on, part, need, off }: FleetGroup) => on + part + need + off;
 
-/** One square a node, by group: what needs somebody first. A square of many nodes is as bad as its kind, however few they are. */
+/** One square a node, by group: nodes that need an administrator first. A square of many nodes is as bad as its kind, however few they are. */
 export function Fleet({ groups }: { groups: readonly FleetGroup[] }) {
   const per = perSquare(groups);
   return (
