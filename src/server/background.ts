@@ -18,7 +18,7 @@ import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/gone-at-provider.ts";
 import { endUnproven } from "./oidc/unproven.ts";
 import { deleteEndedPaths } from "./paths/reports.ts";
-import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
+import { issueFirstIpv6 } from "./rollout/first-ipv6.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { countOnline } from "./metrics/online-history.ts";
 import { makeSampler, sampleMs } from "./metrics/server-history.ts";
@@ -151,7 +151,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
         // Certificates that a wrong clock made, which are not valid yet, become due for renewal.
         () => makeEarlyDue(own),
         () => publishLateNames(own),
-        () => advanceRollingUpdates(own),
+        () => issueFirstIpv6(own),
         () => announceExpiring(own),
         // Registrations that wait for approval, and have expired.
         () => endRequests(own),

@@ -41,7 +41,7 @@ import { makeStreams, type Streams } from "./stream/streams.ts";
 import { shareThrottle } from "./store/shared-throttle.ts";
 import { returnNode } from "./nodes/lifecycle/ephemeral.ts";
 import { makeLiveDrills } from "./rollout/live-drills.ts";
-import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
+import { issueFirstIpv6 } from "./rollout/first-ipv6.ts";
 
 export type Services = ServerOptions & {
   access: AccessControl;
@@ -123,7 +123,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
   const heavyWork = makeHeavyWork();
   const nodeClocks = makeNodeClocks(options);
   const budget = makeBudget(options);
-  const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
+  const afterConfirmation = (orgId: number) => issueFirstIpv6({ ...options, authorities }, orgId);
   return {
     ...options,
     sessions,

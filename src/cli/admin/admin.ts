@@ -26,7 +26,7 @@ const ca = () => import("./ca.ts");
 const members = () => import("./users/members.ts");
 const group = () => import("./group.ts");
 const backup = () => import("./backup.ts");
-const audit = () => import("./audit.ts");
+const audit = () => import("./audit-verify.ts");
 const server = () => import("./server.ts");
 const webhook = () => import("./webhook.ts");
 const plain = () => import("./export.ts");

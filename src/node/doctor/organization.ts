@@ -24,7 +24,7 @@ import { organizationDeps, type OrganizationSettings } from "../contact/organiza
 import { examineConfiguration, remedyOfRefusal } from "./configuration.ts";
 import { examineControlPlane, isSilent } from "./control-plane.ts";
 import { examineEngineInUse, examineOffloads } from "./engine.ts";
-import { examineCertificate, examineKeys, examineNodeCertificate } from "./keys.ts";
+import { examineCertificate, examineKeys, examineNodeCertificate } from "./certificates.ts";
 import { examinePortMapping } from "./port-mapping.ts";
 import { howToRegisterAgain } from "./register-again.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";

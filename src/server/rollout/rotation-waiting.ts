@@ -11,7 +11,7 @@ import { authorities } from "../store/tables/certificates.ts";
 import { nodes, specialIs } from "../store/tables/nodes.ts";
 import type { OrganizationRow } from "../store/tables/organizations.ts";
 import { readSeals } from "../store/tables/policies.ts";
-import { lacksSecondAddress } from "./rolling-update.ts";
+import { lacksFirstIpv6 } from "./first-ipv6.ts";
 
 export type Phase = OrganizationRow["rotationPhase"];
 export type RunningPhase = Exclude<Phase, "none">;
@@ -27,7 +27,7 @@ const isOnline =
 export const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active' AND a.offline = 0)`;
 /** The node gets its next certificate, of the new CA as well, by the rolling update: do not issue it here. */
-export const awaitsUpdate = `(o.move_open = 1 AND ${lacksSecondAddress("n")})`;
+export const awaitsUpdate = `(o.move_open = 1 AND ${lacksFirstIpv6("n")})`;
 /** The online nodes. */
 const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'
   LEFT JOIN sightings s ON s.node_id = n.id WHERE o.id = $1 AND ${isOnline}`;

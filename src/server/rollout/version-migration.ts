@@ -1,6 +1,6 @@
 // Migrates an organization between the versions of its overlay certificates (1, both, 2), one step at a time, and to an IPv6 network.
 // Refuses a step that a node could not follow. Nodes fetch new certificates at their next check-in, because engines load them
-// without a restart. The first IPv6 address needs one: rolling-update.ts issues it to one node after the other.
+// without a restart. The first IPv6 address needs one: first-ipv6.ts issues it to one node after the other.
 
 import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
@@ -172,7 +172,7 @@ async function startMigration(
 ): Promise<void> {
   const hadIpv6 = before.network6 !== null && before.certificateVersion !== 1;
   const hasIpv6 = after.network6 !== null && after.certificateVersion !== 1;
-  // `moveOpen`: rolling-update.ts begins, and signs for one node after the other.
+  // `moveOpen`: first-ipv6.ts begins, and signs for one node after the other.
   if (hasIpv6 && !hadIpv6) await organizations.update(tx, { id: before.id }, { moveOpen: true });
   else if (before.certificateVersion !== after.certificateVersion) {
     // Signed at each node's next check-in, in no particular order.

@@ -169,7 +169,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     "examineConfiguration: remedy": ["e2e/host-names.test.ts", "the name is used when it resolves again"],
     "examineSent: sync": machine("settings of this machine that are not applied"),
   },
-  "node/doctor/keys.ts": {
+  "node/doctor/certificates.ts": {
     "examineCertificate: setClock": "advice: as the clock above",
     "examineCertificate: sync": endingCertificate,
     "examineKeys: howToRegisterAgain(organization)": machine("keys that do not belong to the certificate"),

@@ -11,7 +11,7 @@ import { openAuthorities } from "../../../src/server/certificates/authorities.ts
 import { countOnline } from "../../../src/server/metrics/online-history.ts";
 import { PhoneSite } from "../../../src/api/phones.ts";
 import { Authorities } from "../../../src/api/certificates/authorities.ts";
-import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
+import { issueFirstIpv6 } from "../../../src/server/rollout/first-ipv6.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { releaseDue } from "../../../src/server/nodes/lifecycle/upkeep.ts";
@@ -266,7 +266,7 @@ describe("nothing waits for a phone:", () => {
     expect((await nodeOf(node.id)).phone?.import_by).toBeNull();
     expect((await patch({ certificate_version: 2, network6: "fd00::/64" })).status).toBe(200);
     const { services } = server.app;
-    await advanceRollingUpdates({ ...services, authorities: openAuthorities(services) });
+    await issueFirstIpv6({ ...services, authorities: openAuthorities(services) });
     expect(await countOf(server, "SELECT move_open AS n FROM organizations WHERE id = $1", acme.id)).toBe(0);
     const again = siteOf(await importAgain(node.id));
     expect(certificateOf(again.site).version).toBe(2);

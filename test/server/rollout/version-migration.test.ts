@@ -12,7 +12,7 @@ import { Node } from "../../../src/protocol/node.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { onlineMs } from "../../../src/api/values.ts";
-import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
+import { issueFirstIpv6 } from "../../../src/server/rollout/first-ipv6.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 
@@ -201,7 +201,7 @@ describe("an IPv6 network", () => {
     for (const node of [hub, one]) await confirm(node);
     await server.app.services.reports.stop();
     await server.db.write((tx) => tx.run("DELETE FROM sightings WHERE node_id = $1", [one.id]));
-    await advanceRollingUpdates({
+    await issueFirstIpv6({
       ...server.app.services,
       authorities: openAuthorities(server.app.services),
     });
@@ -220,7 +220,7 @@ describe("an IPv6 network", () => {
     await server.app.services.reports.stop();
     const { services } = server.app;
     const advance = (db = services.db) =>
-      advanceRollingUpdates({ ...services, db, authorities: openAuthorities(services) });
+      issueFirstIpv6({ ...services, db, authorities: openAuthorities(services) });
     await advance();
     const { config_version } = checkinOf(await one.checkin());
     // Without a turn of the server itself.
@@ -279,7 +279,7 @@ describe("an IPv6 network", () => {
     await patch({ network6: "fd77::/64" });
     await patch({ certificate_version: "both" });
     const { services } = server.app;
-    const advance = () => advanceRollingUpdates({ ...services, authorities: openAuthorities(services) });
+    const advance = () => issueFirstIpv6({ ...services, authorities: openAuthorities(services) });
     for (let turns = 0; turns < 3; turns++) {
       await confirm(signed);
       await confirm(other);

@@ -1,4 +1,4 @@
-// Examines the keys and certificates of one organization.
+// Examines the certificates of one organization, and whether its keys belong to them.
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";

@@ -1,5 +1,5 @@
-// The rolling update for the one change that restarts engines: the first IPv6 address. One node gets its certificate and has to
-// confirm it before the next node gets its own, lighthouses last. Offline nodes are skipped until they return. In the database its
+// Issues the first IPv6 addresses of an organization, which restart engines, in a rolling update. One node gets its certificate and has
+// to confirm it before the next node gets its own, lighthouses last. Offline nodes are skipped until they return. In the database its
 // columns are called `move…`.
 
 import type { Authorities } from "../certificates/authorities.ts";
@@ -35,7 +35,7 @@ const openUpdates = `SELECT ${updatePick.select()} FROM organizations
  * Updates the next node of each organization whose current node has confirmed, is offline or was revoked. `orgId`: only of this
  * organization; 0: of all.
  */
-export async function advanceRollingUpdates(services: Store, orgId = 0): Promise<void> {
+export async function issueFirstIpv6(services: Store, orgId = 0): Promise<void> {
   // A clock in doubt does not tell which nodes are online.
   if (services.clock.doubt() !== undefined) return;
   const open = await queryAll(services.db, updatePick, openUpdates, [orgId]);
@@ -96,7 +96,7 @@ const isOnlineOrNew = (node: NodeRecord, now: number): boolean =>
 const nodePick = nodes.pick("id", "isLighthouse");
 
 /** SQL condition: the node has no IPv6 address in force, so its next certificate restarts its engine. */
-export const lacksSecondAddress = (node: string): string =>
+export const lacksFirstIpv6 = (node: string): string =>
   `(${node}.ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates m
     WHERE m.node_id = ${node}.id AND m.kind = 'overlay' AND m.state = 'current' AND m.version = 2))`;
 
@@ -116,7 +116,7 @@ async function nextNode(
     nodePick,
     `SELECT ${nodePick.select()} FROM nodes LEFT JOIN sightings ON node_id = id
      WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ($2 = 0 OR last_checkin_at > $2 OR registered_at > $2)
-       AND ${lacksSecondAddress("nodes")} AND NOT ${waitsForSigners}
+       AND ${lacksFirstIpv6("nodes")} AND NOT ${waitsForSigners}
      ORDER BY is_lighthouse, is_relay, id LIMIT 1`,
     [orgId, since, now],
   );
