@@ -5,7 +5,7 @@ import { defer } from "../base/defer.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../base/system.ts";
 import { openData, type DataOptions } from "./store/data-directory.ts";
-import { makePasswords, type Passwords } from "./users/sign-in/passwords.ts";
+import { makePasswords, type Passwords } from "./users/sign-in/hash-passwords.ts";
 import { publicUrlOf } from "./store/meta.ts";
 import type { ServerClock } from "./store/clock.ts";
 import type { Database } from "./store/database.ts";

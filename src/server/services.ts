@@ -34,7 +34,7 @@ import { makeAddresses, type Addresses } from "./paths/addresses.ts";
 import { makeGroupPaths, type GroupPathSums } from "./paths/group-paths.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./users/access.ts";
-import { makePasswords, type Passwords } from "./users/sign-in/passwords.ts";
+import { makePasswords, type Passwords } from "./users/sign-in/hash-passwords.ts";
 import { makeSessions, type Sessions } from "./users/sessions/sessions.ts";
 import { makeBudget, type Budget } from "./retention/budget.ts";
 import { makeStreams, type Streams } from "./stream/streams.ts";

@@ -4,7 +4,7 @@
 
 import { operator } from "../../src/server/audit/record.ts";
 import { createOrganization } from "../../src/server/organizations/organizations.ts";
-import { makePasswords } from "../../src/server/users/sign-in/passwords.ts";
+import { makePasswords } from "../../src/server/users/sign-in/hash-passwords.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
 import { realSystem } from "../../src/base/system.ts";

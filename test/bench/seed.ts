@@ -16,7 +16,7 @@ import { publishLateNames } from "../../src/server/names/publish.ts";
 import { ensureGroups } from "../../src/server/policy/groups.ts";
 import { createOrganization } from "../../src/server/organizations/organizations.ts";
 import { createUser } from "../../src/server/users/users.ts";
-import { makePasswords } from "../../src/server/users/sign-in/passwords.ts";
+import { makePasswords } from "../../src/server/users/sign-in/hash-passwords.ts";
 import { createRegistrationToken } from "../../src/server/nodes/joining/registration-tokens.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { takeAddress } from "../../src/server/allocation/address-pool.ts";

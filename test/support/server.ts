@@ -6,7 +6,7 @@ import { makeLog } from "../../src/base/log.ts";
 import { makeApp, type App } from "../../src/server/app.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addMember } from "../../src/server/users/members.ts";
-import { makePasswords } from "../../src/server/users/sign-in/passwords.ts";
+import { makePasswords } from "../../src/server/users/sign-in/hash-passwords.ts";
 import { createOrganization } from "../../src/server/organizations/organizations.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import type { Role } from "../../src/api/endpoint.ts";

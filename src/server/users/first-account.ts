@@ -12,7 +12,7 @@ import type { Reader } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
 import { rememberNetwork } from "../store/tables/organizations.ts";
 import { meta } from "../store/tables/servers.ts";
-import type { Passwords } from "./sign-in/passwords.ts";
+import type { Passwords } from "./sign-in/hash-passwords.ts";
 import { insertUser } from "./users.ts";
 import type { User } from "../../api/users.ts";
 

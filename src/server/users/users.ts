@@ -1,4 +1,4 @@
-// Users: creating them, passwords. members.ts has the memberships, sign-in.ts the sign-in, sessions.ts the tokens.
+// Users: creating and finding them. members.ts has the memberships, sign-in/ passwords and the sign-in, sessions/ the tokens.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
@@ -8,15 +8,13 @@ import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireStaff } from "../require-role.ts";
 import { confirmOwner, describeOrigin, type OwnerChoice } from "./ownership.ts";
-import type { Passwords } from "./sign-in/passwords.ts";
-import { endSessions, wrongCredentials } from "./sessions/sessions.ts";
-import type { Turn } from "./sign-in/password-queue.ts";
+import type { Passwords } from "./sign-in/hash-passwords.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { User } from "../../api/users.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { NotUnique, type Database, type Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
-import { passwordResets, users, type UserRow } from "../store/tables/users.ts";
+import { users, type UserRow } from "../store/tables/users.ts";
 import { emailKey, formerEmailKey } from "../../base/text.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
@@ -117,35 +115,6 @@ export async function findOwner(
   const user = await findUser(db, email);
   await confirmOwner(db, user.id, confirmation);
   return user;
-}
-
-/**
- * Sets a password and ends all sessions. `proven`: the caller proved the present password, or has a link (`resetHash`: the hash of its
- * secret). Throws invalid_credentials if the password was changed, the link used, or the user disabled, since then.
- */
-export async function setPassword(
-  { db, passwords, system }: UserServices,
-  userId: number,
-  password: string,
-  actor: Actor,
-  proven?: { passwordHash: string; turn: Turn; resetHash?: string },
-): Promise<void> {
-  const hashed = await passwords.hash(password, proven?.turn);
-  await db.write(async (tx) => {
-    const user = await users.find(tx, { id: userId });
-    if (user?.boundOrgId != null)
-      throw new AppError("conflict", `${user.email} signs in by the provider of an organization only.`);
-    const resetHash = proven?.resetHash;
-    const isUsed =
-      resetHash !== undefined && (await passwordResets.delete(tx, { secretHash: resetHash })) === 0;
-    if (isUsed) throw wrongCredentials();
-    const unchanged = proven === undefined ? {} : { passwordHash: proven.passwordHash, isActive: true };
-    const changed = await users.update(tx, { id: userId, ...unchanged }, { passwordHash: hashed });
-    if (changed === 0) throw wrongCredentials();
-    await passwordResets.delete(tx, { userId });
-    await endSessions(tx, userId, system.now());
-    await record(tx, { ...userEvent(system, actor, String(userId)), type: "user.password_changed" });
-  });
 }
 
 export function userEvent(system: ServerOptions["system"], actor: Actor, subject: string) {

@@ -5,7 +5,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
-import { setPassword } from "../../../src/server/users/users.ts";
+import { setPassword } from "../../../src/server/users/sign-in/set-password.ts";
 import { ownPage, signInBrowser } from "../../support/browser-session.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {

@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import { setPassword } from "../../../src/server/users/users.ts";
+import { setPassword } from "../../../src/server/users/sign-in/set-password.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeUserCode } from "../../../src/server/users/sessions/device-sign-in.ts";
 import { DeviceSignIn } from "../../../src/api/command-line.ts";

@@ -7,7 +7,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { limits, makeThrottle } from "../../../src/server/http/throttle.ts";
 import { offerFirstAccount } from "../../../src/server/users/first-account.ts";
 import { NewMember } from "../../../src/api/members.ts";
-import { setPassword } from "../../../src/server/users/users.ts";
+import { setPassword } from "../../../src/server/users/sign-in/set-password.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeKeys, registrationToken, sendRegistration } from "../../support/nodes.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";

@@ -135,7 +135,8 @@ the own one, and proves the current one: with the passwords of others, staff cou
   async run(context) {
     const target = await chooseTarget(context);
     if (target.kind === "remote") return ownPassword(context);
-    const { findUser, setPassword } = await import("../../../server/users/users.ts");
+    const { findUser } = await import("../../../server/users/users.ts");
+    const { setPassword } = await import("../../../server/users/sign-in/set-password.ts");
     const { operator } = await import("../../../server/audit/record.ts");
     const login = await readLogin(context);
     if (await onlyPlanned(context)) return;

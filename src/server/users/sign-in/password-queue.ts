@@ -1,4 +1,4 @@
-// The queue of password hashes. A few run at a time (`atOnce` in passwords.ts says how many). Users, sources (networks, devices)
+// The queue of password hashes. A few run at a time (`atOnce` in hash-passwords.ts says how many). Users, sources (networks, devices)
 // and the domains of addresses get turns one after the other, so that one with many sign-ins delays others by a few hashes. Known
 // sources have a lane of their own with every second turn: a flood from new networks does not keep users out.
 

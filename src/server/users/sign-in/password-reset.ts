@@ -9,7 +9,8 @@ import { countTokenGuess, type Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
 import { passwordResets, users } from "../../store/tables/users.ts";
 import { sendMail } from "../mail.ts";
-import { setPassword, type UserServices } from "../users.ts";
+import type { UserServices } from "../users.ts";
+import { setPassword } from "./set-password.ts";
 
 type Services = UserServices & Pick<ServerOptions, "log" | "mail" | "publicUrl"> & { throttle: Throttle };
 

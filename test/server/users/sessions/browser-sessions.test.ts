@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { operator } from "../../../../src/server/audit/record.ts";
 import { changeRole, removeMember } from "../../../../src/server/offboarding/member-changes.ts";
 import { setActive } from "../../../../src/server/offboarding/user-status.ts";
-import { setPassword } from "../../../../src/server/users/users.ts";
+import { setPassword } from "../../../../src/server/users/sign-in/set-password.ts";
 import { deleteEnded } from "../../../../src/server/retention/ended-records.ts";
 import { hashToken } from "../../../../src/pki/opaque.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";

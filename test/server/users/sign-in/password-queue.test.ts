@@ -3,7 +3,7 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import type { AppError } from "../../../../src/base/errors.ts";
-import { makePasswords } from "../../../../src/server/users/sign-in/passwords.ts";
+import { makePasswords } from "../../../../src/server/users/sign-in/hash-passwords.ts";
 import { makeTurns, type Turn } from "../../../../src/server/users/sign-in/password-queue.ts";
 import { makeAcme, signInTo } from "../../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../../support/server.ts";
