@@ -6,7 +6,7 @@ import { endpoint } from "../endpoint.ts";
 import { declare, taken } from "../../protocol/settings.ts";
 import { eventTypes, type EventType } from "../events.ts";
 import { ListQuery, since, Text, Time, whole, word } from "../values.ts";
-import { formatWords, webhookFormats, type WebhookFormat } from "./formats.ts";
+import { formatWords, webhookFormats, type WebhookFormat } from "./delivery-formats.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];

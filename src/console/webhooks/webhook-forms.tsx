@@ -1,7 +1,7 @@
 // The forms of webhooks: a new one, changes of one, and the question before one is deleted.
 
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
-import { formatOf } from "../../api/webhooks/formats.ts";
+import { formatOf } from "../../api/webhooks/delivery-formats.ts";
 import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
 import { flagWords, type Settings } from "../../protocol/settings.ts";
 import { useState } from "preact/hooks";

@@ -25,7 +25,7 @@ const elements = `/** @jsxRuntime classic @jsx createElement @jsxFrag Fragment *
 import { createElement, Fragment } from ${JSON.stringify("preact")};`;
 
 // Modules of the console and of protocol/ get the imports of shared files (shared-files.ts), and the values of the contract that they
-// name. Modules of the contract lose their schemas: all but endpoint.ts, whose functions pages call, and formats.ts, which has none.
+// name. Modules of the contract lose their schemas: all but endpoint.ts, whose functions pages call, and delivery-formats.ts, which has none.
 /** Gives the bundler modules that are smaller than the sources. */
 const smallerModules: Bun.BunPlugin = {
   name: "smaller-modules",
@@ -35,7 +35,10 @@ const smallerModules: Bun.BunPlugin = {
       loader: path.endsWith("x") ? "tsx" : "ts",
     }));
     builder.onLoad(
-      { filter: /[\\/]src[\\/]api[\\/](?!endpoint|webhooks[\\/]formats)(?:[a-z-]+[\\/])?[a-z-]+\.ts$/ },
+      {
+        filter:
+          /[\\/]src[\\/]api[\\/](?!endpoint|webhooks[\\/]delivery-formats)(?:[a-z-]+[\\/])?[a-z-]+\.ts$/,
+      },
       async ({ path }) => ({
         contents: withoutSchemas(await import(path)),
         loader: "js",

@@ -10,7 +10,8 @@ import type { ServerOptions } from "../options.ts";
 import { LeaseLost } from "../store/leases.ts";
 import type { Throttle } from "../http/throttle.ts";
 import { sendMailOf } from "../users/mail.ts";
-import { chatRequests, isUrgentEvent, textOfEvent } from "./formats.ts";
+import { chatRequests } from "./chat-requests.ts";
+import { isUrgentEvent, textOfEvent } from "./event-text.ts";
 import { resolvedTo, resolveTarget } from "./webhook-target.ts";
 import { noMail, webhookContext } from "./webhooks.ts";
 

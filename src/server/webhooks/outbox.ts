@@ -10,8 +10,9 @@ import { events, typesAfter } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { showEvent } from "../audit/read.ts";
 import type { Event } from "../../api/events.ts";
-import type { WebhookFormat } from "../../api/webhooks/formats.ts";
-import { isUrgentEvent, quietUntil } from "./formats.ts";
+import type { WebhookFormat } from "../../api/webhooks/delivery-formats.ts";
+import { isUrgentEvent } from "./event-text.ts";
+import { quietUntil } from "./quiet-hours.ts";
 
 export type Claimed = {
   id: number;

@@ -6,7 +6,7 @@ import { connect } from "node:tls";
 import { AppError } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { brand } from "../../brand.ts";
-import { isUrgentEvent, type EventText } from "./formats.ts";
+import { isUrgentEvent, type EventText } from "./event-text.ts";
 import { pinnedFingerprint } from "../../api/webhooks/webhooks.ts";
 import type { Event } from "../../api/events.ts";
 

@@ -10,14 +10,14 @@ import type {
   WebhookPatch,
   WebhookRequest,
 } from "../../api/webhooks/webhooks.ts";
-import { formatFor, type WebhookFormat } from "../../api/webhooks/formats.ts";
+import { formatFor, type WebhookFormat } from "../../api/webhooks/delivery-formats.ts";
 import { eventsFor } from "../../api/webhooks/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../require-role.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
-import { ntfyTarget } from "./formats.ts";
+import { ntfyTarget } from "./chat-requests.ts";
 import { leaseMs, scheduledTime } from "./outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";

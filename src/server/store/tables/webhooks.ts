@@ -15,7 +15,7 @@ import {
   type TableRow,
 } from "../table.ts";
 import * as v from "valibot";
-import { webhookFormats } from "../../../api/webhooks/formats.ts";
+import { webhookFormats } from "../../../api/webhooks/delivery-formats.ts";
 
 export const webhooks = table("webhooks", {
   id: serial,
