@@ -24,6 +24,8 @@ export const hostsFile = "/etc/hosts";
 const everyMs = 250;
 /** After so many changes by another program that were undone in a row, there is a pause: two programs must not fight over the file. */
 const maxRestoresInRow = 5;
+/** Names that stood for so long ended the row. */
+const rowEndsMs = 60_000;
 
 /** `path`: the hosts file. `owner`: the user that must own it. `search`: short names are found too. */
 type Places = {
@@ -57,10 +59,11 @@ export async function keepNames(places: Places, { system, log }: Deps, signal?: 
         // After a round that worked (`warn("")`) the next failure is logged, even if it is the same.
         const known = await reader.read();
         const inBlock = await service?.serve(known);
-        if (block.run(known, inBlock) === "fought") {
+        const result = block.run(known, inBlock);
+        if (result === "fought") {
           warn(`Another program removes the names from ${places.path} each time; trying again in 10 seconds`);
           waitMs = afterFailureMs;
-        } else warn("");
+        } else if (result !== "later") warn("");
       } catch (error) {
         waitMs = afterFailureMs;
         warn(messageOf(error));
@@ -100,8 +103,9 @@ export function makeNamesStep(
   let last: { known: LoadedNames; slugs: string } | undefined;
   /** Names of ours have changed and are not written yet: the next write does not undo a change by another program. */
   let areUnwritten = false;
-  /** Writes in a row that undid a change by another program. */
+  /** Writes in a row that undid a change by another program, and when the last one was. */
   let restores = 0;
+  let restoredAt = Number.NEGATIVE_INFINITY;
   /** Stamp of the hosts file when it was right: it is not read again before it changes. Undefined: it was not right. */
   let rightStamp: string | undefined;
   return {
@@ -126,11 +130,13 @@ export function makeNamesStep(
       rightStamp = result === "same" ? stamp : undefined;
       // Another program is writing the file: the next round tries again.
       if (result === "later") return result;
-      restores = result === "same" || areUnwritten ? 0 : restores + 1;
+      const isRestore = result === "written" && !areUnwritten;
       areUnwritten = false;
-      if (restores < maxRestoresInRow) return result;
-      restores = 0;
-      return "fought";
+      if (!isRestore) return result;
+      const at = now();
+      restores = at - restoredAt < rowEndsMs ? restores + 1 : 1;
+      restoredAt = at;
+      return restores < maxRestoresInRow ? result : "fought";
     },
     close: editor.close,
   };

@@ -40,9 +40,9 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
       nodes: [{ id: 3, name: label, ip }],
       aliases: [],
     });
-  const step = () => {
+  const step = (now: () => number = Date.now) => {
     const reader = makeNamesReader(configRoot);
-    const { run, close } = makeNamesStep({ path, owner }, { now: Date.now });
+    const { run, close } = makeNamesStep({ path, owner }, { now });
     return { run: async (inBlock?: (slug: string) => boolean) => run(await reader.read(), inBlock), close };
   };
 
@@ -135,6 +135,23 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
       done.push(await service.run());
     }
     expect(done).toEqual(["written", "written", "written", "written", "written", "fought"]);
+    service.close();
+  });
+
+  test("are not fought over with a program that removes them every second, and are back at once after a quiet minute", async () => {
+    let now = Date.now();
+    const service = step(() => now);
+    const undone = async (afterMs: number) => {
+      now += afterMs;
+      foreign(usual);
+      const done = await service.run();
+      expect([await service.run(), await service.run()]).not.toContain("written");
+      return done;
+    };
+    const every: string[] = [];
+    for (let at = 0; at < 8; at++) every.push(await undone(1000));
+    expect(every).toEqual([...Array<string>(5).fill("written"), "fought", "fought", "fought"]);
+    expect(await undone(60_000)).toBe("written");
     service.close();
   });
 
