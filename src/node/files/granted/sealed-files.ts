@@ -31,12 +31,13 @@ export function sealedFiles(
   const refusal = bundleRefusal(state, sent["host.crt"]);
   const mayStay = bundleRefusal(state, inForce["host.crt"] ?? "") === undefined;
   if (refusal !== undefined && !mayStay) throw refuse(refusal);
-  // With a refused certificate go the files that belong to it: name, address and X.509 certificate.
+  // With a refused certificate go the files that belong to it: name, address and X.509 certificate, also where none is in force.
+  const { "node.crt": _, ...others } = sent;
   const chosen: ConfigFiles =
     refusal === undefined
       ? sent
       : {
-          ...sent,
+          ...others,
           "host.crt": inForce["host.crt"] ?? "",
           "node-config.json": inForce["node-config.json"] ?? "",
           ...given({ "node.crt": inForce["node.crt"] }),
@@ -171,7 +172,9 @@ function waysFor(self: SealedSelf, tcp: NonNullable<NodeConfig["tcp"]>): NonNull
     const overlay = addressFor(self, node);
     return way === undefined || overlay === undefined ? [] : [[overlay, way] as const];
   });
-  return Object.fromEntries([...Object.entries(tcp), ...added].slice(0, mostTcpWays));
+  // Each address once, those of the seal first: a control plane that sends as many as there may be must not crowd them out.
+  const ways = { ...Object.fromEntries(added), ...tcp };
+  return Object.fromEntries(Object.entries(ways).slice(0, mostTcpWays));
 }
 
 /**

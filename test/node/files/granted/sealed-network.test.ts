@@ -14,7 +14,7 @@ import { encodePem } from "../../../../src/pki/bundle.ts";
 import { makeHostKey, publicOfHostKey } from "../../../../src/pki/keys.ts";
 import { fingerprint, makeCa, signCertificate, type HostTemplate } from "../../../../src/pki/nebula.ts";
 import { Seal, type SealedNode } from "../../../../src/protocol/seals/seal.ts";
-import { NodeConfig } from "../../../../src/protocol/stored.ts";
+import { mostTcpWays, NodeConfig } from "../../../../src/protocol/stored.ts";
 import { sealedAddressOf, sealedNetworkOf } from "../../../support/sealed-network.ts";
 import { sealOf } from "../../../support/seals.ts";
 
@@ -124,6 +124,13 @@ describe("the certificates of an open node", () => {
   test("are kept when the control plane sends those of before, without the sealed address", () => {
     const taken = sealedFiles(state, files(sign()), files(bundle));
     expect(taken["host.crt"]).toBe(bundle);
+    // Its X.509 certificate is of the refused name and address.
+    const withX509 = { ...files(sign()), "node.crt": "sent" };
+    expect(sealedFiles(state, withX509, files(bundle))).not.toContainKey("node.crt");
+    expect(sealedFiles(state, withX509, { ...files(bundle), "node.crt": "in force" })["node.crt"]).toBe(
+      "in force",
+    );
+    expect(sealedFiles(state, { ...files(bundle), "node.crt": "sent" })["node.crt"]).toBe("sent");
     expect(() => sealedFiles(state, files(sign()))).toThrow(`db lacks its sealed address ${address6}`);
     const told = { config: {}, caCrt: encodePem(offline.certificate), hostCrt: sign(), node: { name: "db" } };
     expect(objectionsOf(state, told)).toEqual([
@@ -204,6 +211,17 @@ describe("an open node", () => {
       sealed_names: { hub: [hub6, "10.77.0.1"], db: [address6, "10.77.0.5"] },
       tcp: { "10.77.0.1": { at: "plane" }, [hub6]: { at: "plane" } },
     });
+  });
+
+  test("knows the way by TCP to each sealed address, though the control plane sent as many ways as there may be", () => {
+    const way = { at: "plane", port: 4242 };
+    const others = Array.from({ length: mostTcpWays - 1 }, (_, at) => [`10.77.1.${at}`, way]);
+    const tcp = { ...Object.fromEntries(others), "10.77.0.1": way };
+    const text = JSON.stringify({ ...facts, tcp });
+    const sealed = sealedFiles(state, { ...files(bundle), "node-config.json": text });
+    const ways = v.parse(NodeConfig, JSON.parse(sealed["node-config.json"])).tcp ?? {};
+    expect(Object.keys(ways)).toHaveLength(mostTcpWays);
+    expect(Object.keys(ways)).toContain(hub6);
   });
 
   test("uses an exit by its sealed address", () => {
