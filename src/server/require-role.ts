@@ -11,7 +11,7 @@ import type { Reader } from "./store/database.ts";
  * there alone.
  */
 export async function requireRole(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   { kind, id }: Pick<Actor, "kind" | "id">,
   role: "admin" | "owner" = "admin",
@@ -31,10 +31,7 @@ export async function requireRole(
 }
 
 /** The same for what only staff may do. */
-export async function requireStaff(
-  reader: Pick<Reader, "get">,
-  { kind, id }: Pick<Actor, "kind" | "id">,
-): Promise<void> {
+export async function requireStaff(reader: Reader, { kind, id }: Pick<Actor, "kind" | "id">): Promise<void> {
   if (kind === "operator") return;
   const sql =
     "SELECT id FROM users WHERE $1 = 'person' AND id = $2 AND is_staff = 1 AND is_active = 1 AND bound_org_id IS NULL";

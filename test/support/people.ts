@@ -1,6 +1,6 @@
 // Users who sign in with a password, and an organization with its owner.
 
-import type { Database } from "../../src/server/store/database.ts";
+import type { Reader } from "../../src/server/store/database.ts";
 import { memberships } from "../../src/server/store/tables/organizations.ts";
 import * as v from "valibot";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
@@ -44,11 +44,7 @@ export function signInTo(
 export const pair = (answer: Answer) => v.parse(TokenPair, answer.json);
 
 /** The number of a membership. */
-export async function membershipOf(
-  db: Pick<Database, "get">,
-  org: { id: number },
-  email: string,
-): Promise<number> {
+export async function membershipOf(db: Reader, org: { id: number }, email: string): Promise<number> {
   const membership = await memberships.find(db, { orgId: org.id, email });
   if (membership === undefined) throw new Error(`${email} is no member`);
   return membership.id;

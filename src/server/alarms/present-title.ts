@@ -13,7 +13,7 @@ export const namedNode = nodes.pick("id", "name");
 
 type Names = ReadonlyMap<string, string>;
 
-async function readNames(db: Pick<Reader, "all">, keys: readonly string[]): Promise<Names> {
+async function readNames(db: Reader, keys: readonly string[]): Promise<Names> {
   const names = new Map<string, string>();
   await inParts([...new Set(keys)].map(Number), async (ids) => {
     const sql = `SELECT ${namedNode.select()} FROM nodes WHERE id IN (${places(ids, 1)})`;
@@ -26,7 +26,7 @@ async function readNames(db: Pick<Reader, "all">, keys: readonly string[]): Prom
 const namesIn = (names: Names, keys: readonly string[]): string[] =>
   keys.toSorted((a, b) => Number(a) - Number(b)).flatMap((key) => names.get(key) ?? []);
 
-export async function namesOfNodes(db: Pick<Reader, "all">, keys: readonly string[]): Promise<string[]> {
+export async function namesOfNodes(db: Reader, keys: readonly string[]): Promise<string[]> {
   return namesIn(await readNames(db, keys), keys);
 }
 
@@ -43,7 +43,7 @@ const keysInText = ({ kind, rest, endedAt }: AlarmRow): string[] =>
 
 /** Returns the current title and text of each of these alarms. Reads the names of all at once. */
 export async function readWords(
-  db: Pick<Reader, "all">,
+  db: Reader,
   rows: readonly AlarmRow[],
 ): Promise<(row: AlarmRow) => Pick<AlarmRow, "title" | "text">> {
   const all = await readNames(

@@ -91,11 +91,7 @@ async function requestedHost(
 }
 
 /** The node that has the host, or for which it is still held; `free`: it was used before, and no node has it. */
-async function holderOf(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  host: number,
-): Promise<number | "free" | "unused"> {
+async function holderOf(reader: Reader, orgId: number, host: number): Promise<number | "free" | "unused"> {
   const row = await addresses.find(reader, { orgId, host });
   return row === undefined ? "unused" : (row.nodeId ?? "free");
 }

@@ -48,7 +48,7 @@ const holdPick = heldNames.pick("heldVersion", "heldUntil", "freeAt");
 /** Why a name is not free. */
 export type NameHold = ReturnType<typeof holdPick.parse>;
 
-export async function holdsOf(reader: Pick<Reader, "all">, orgId: number, name: string): Promise<NameHold[]> {
+export async function holdsOf(reader: Reader, orgId: number, name: string): Promise<NameHold[]> {
   const sql = `SELECT ${holdPick.select()} FROM held_names WHERE org_id = $1 AND name = $2`;
   return queryAll(reader, holdPick, sql, [orgId, name]);
 }

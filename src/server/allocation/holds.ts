@@ -58,7 +58,7 @@ export async function boundHolds(tx: Transaction, nodeId: number, version: numbe
 }
 
 /** The organizations that hold a name or an address. */
-export async function organizationsWithHolds(reader: Pick<Reader, "all">): Promise<number[]> {
+export async function organizationsWithHolds(reader: Reader): Promise<number[]> {
   const sql = `SELECT org_id FROM held_names UNION SELECT org_id FROM addresses WHERE held_until IS NOT NULL`;
   return (await queryAll(reader, heldNames.pick("orgId"), sql)).map(({ orgId }) => orgId);
 }
@@ -67,11 +67,7 @@ export async function organizationsWithHolds(reader: Pick<Reader, "all">): Promi
  * Whether `releaseHolds` has anything to do. Reads a few index entries, however much is held. Mirrors the steps of
  * `releaseHolds` and `recheckFlows`: change them together.
  */
-export async function mayRelease(
-  reader: Pick<Reader, "get" | "all">,
-  orgId: number,
-  now: number,
-): Promise<boolean> {
+export async function mayRelease(reader: Reader, orgId: number, now: number): Promise<boolean> {
   const dueByTime = [
     // A name becomes free.
     "SELECT org_id FROM held_names WHERE org_id = $1 AND free_at <= $2",
@@ -107,7 +103,7 @@ const isAlive = `EXISTS (SELECT 1 FROM certificates c
 
 /** Names of at most `limit` active nodes with a valid certificate that have not confirmed the version, the latest first. */
 export async function nodesBehind(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   version: number,
   now: number,
@@ -126,7 +122,7 @@ export async function nodesBehind(
 }
 
 /** The version that all active nodes with a valid certificate have confirmed. Without such nodes, any version is. */
-async function confirmedByAll(reader: Pick<Reader, "get">, orgId: number, now: number): Promise<number> {
+async function confirmedByAll(reader: Reader, orgId: number, now: number): Promise<number> {
   const row = await queryOne(
     reader,
     nodes.pick("confirmedConfigVersion"),
@@ -188,7 +184,7 @@ const poolPick = computed({ network: text(), nextHost: integer(), free: integer(
  * Whether less than an eighth of the network is left and the addresses of ended ephemeral nodes would add a sixteenth, so
  * that engines reload rarely even then.
  */
-async function mustRecheckQuiet(reader: Pick<Reader, "get">, orgId: number, now: number): Promise<boolean> {
+async function mustRecheckQuiet(reader: Reader, orgId: number, now: number): Promise<boolean> {
   const quiet = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress} AND is_quiet = 1`;
   if ((await reader.get(`SELECT host FROM addresses WHERE ${quiet} LIMIT 1`, [orgId, now])) === undefined)
     return false;

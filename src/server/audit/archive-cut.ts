@@ -57,10 +57,7 @@ export function cutOf(after: string | null): Cut | undefined {
 }
 
 /** The newest cut of a chain. */
-export async function lastCut(
-  reader: Pick<Reader, "get">,
-  orgId: number | null,
-): Promise<LastCut | undefined> {
+export async function lastCut(reader: Reader, orgId: number | null): Promise<LastCut | undefined> {
   const found = await lastArchived(reader, orgId);
   if (found === undefined) return undefined;
   const { id, at, after } = found;

@@ -30,7 +30,7 @@ export async function openArchiveKey(
 
 /** Undefined before the first archive. */
 export async function readPublicArchiveKey(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   secretKey: SecretKeys,
 ): Promise<string | undefined> {
   const sealed = await readMeta(reader, metaKey);

@@ -78,7 +78,7 @@ export type Span = { from?: number | undefined; until?: number | undefined };
  * limit or at its maximum of bytes; `next` is the cursor for the rest, undefined if there is none.
  */
 export async function listEvents(
-  db: Pick<Reader, "all">,
+  db: Reader,
   orgId: number | null,
   { after, limit, ...span }: { after: number; limit: number } & Span,
 ): Promise<{ events: Event[]; next: number | undefined }> {
@@ -98,7 +98,7 @@ export async function listEvents(
 
 /** The newest events before the one with the id `before`, oldest first, with the same maxima. */
 export async function listEventsBefore(
-  db: Pick<Reader, "all">,
+  db: Reader,
   orgId: number | null,
   { before, limit, ...span }: { before: number; limit: number } & Span,
 ): Promise<Event[]> {
@@ -108,7 +108,7 @@ export async function listEventsBefore(
 }
 
 /** Undefined: without a limit. */
-async function withinSpan(db: Pick<Reader, "all">, orgId: number | null, { from, until }: Span) {
+async function withinSpan(db: Reader, orgId: number | null, { from, until }: Span) {
   if (from === undefined && until === undefined) return undefined;
   return (await spanOf(db, orgId, { from: from ?? 0, until: until ?? maxTime })) ?? "nothing";
 }
@@ -119,7 +119,7 @@ const hourMs = 3_600_000;
 
 /** Counts the events of the last days by hour, oldest first. Reads day by day: other requests get their chance in between. */
 export async function countEvents(
-  db: Pick<Reader, "all">,
+  db: Reader,
   orgId: number,
   days: number,
   now: number,

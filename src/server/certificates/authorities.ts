@@ -19,8 +19,8 @@ export type OverlayAuthority = { id: number; certificate: NebulaCertificate; pri
 export type X509Authority = { id: number; issuer: X509Issuer };
 
 export type Authorities = {
-  overlay(reader: Pick<Reader, "get">, orgId: number): Promise<OverlayAuthority>;
-  x509(reader: Pick<Reader, "get">, orgId: number): Promise<X509Authority>;
+  overlay(reader: Reader, orgId: number): Promise<OverlayAuthority>;
+  x509(reader: Reader, orgId: number): Promise<X509Authority>;
 };
 
 type Kind = AuthorityRow["kind"];
@@ -57,7 +57,7 @@ const activeId =
 /** Returns a function that opens the active CA of an organization. Its row is read in full only if it is not open yet. */
 function makeOpener<T>(kind: Kind, clock: ServerOptions["clock"], open: (row: AuthorityRow) => Promise<T>) {
   const opened = new Map<number, T>();
-  return async (reader: Pick<Reader, "get">, orgId: number): Promise<T> => {
+  return async (reader: Reader, orgId: number): Promise<T> => {
     clock.requireBelieved();
     const active = await queryOne(reader, authorities.pick("id", "notBefore"), activeId, [orgId, kind]);
     if (active !== undefined && active.notBefore > clock.now()) throw tooEarly(active.notBefore);
@@ -80,7 +80,7 @@ function tooEarly(notBefore: number): AppError {
 
 /** The private key of the active CA as PEM. Only the export may use it. */
 export async function readAuthorityKey(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   kind: Kind,
   secretKey: ServerOptions["secretKey"],
@@ -89,16 +89,12 @@ export async function readAuthorityKey(
 }
 
 /** The version of the active CA's certificate. Opens no key. */
-export async function overlayCaVersion(reader: Pick<Reader, "get">, orgId: number): Promise<1 | 2> {
+export async function overlayCaVersion(reader: Reader, orgId: number): Promise<1 | 2> {
   const [ca] = decodeCaBundle((await activeAuthority(reader, orgId, "overlay")).certificate);
   return ca?.version ?? 1;
 }
 
-async function activeAuthority(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  kind: Kind,
-): Promise<AuthorityRow> {
+async function activeAuthority(reader: Reader, orgId: number, kind: Kind): Promise<AuthorityRow> {
   const row = await authorities.find(reader, { orgId, kind, state: "active" });
   if (row === undefined) throw new AppError("internal", "The organization has no active CA");
   return row;

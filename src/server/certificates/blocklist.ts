@@ -58,7 +58,7 @@ const factsPick = computed({ isRevoked: truth(0), isTrusted: truth(0) });
  * revoked first: such a node may regain a group or an address, but no revoked node gets in. Then those that expire first.
  */
 export async function readBlocklist(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   now: number,
   { warning, limit } = { warning: blocklistWarning, limit: blocklistLimit },
@@ -91,11 +91,7 @@ export async function readBlocklist(
 }
 
 /** The number of entries that an organization's list would have without the limit. */
-export async function countBlocklist(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  now: number,
-): Promise<number> {
+export async function countBlocklist(reader: Reader, orgId: number, now: number): Promise<number> {
   const sql = `SELECT ${entryCount} AS n FROM certificates c WHERE c.org_id = $2 AND ${isListed}`;
   return queryNumber(reader, sql, [acceptedFrom(now), orgId]);
 }
@@ -104,12 +100,7 @@ export async function countBlocklist(
  * The same, but 0 if the list surely has less than `least` entries. It is asked before each certificate and after each block, so it
  * must be fast: while less than half as many certificates are blocked (each may have two entries), an index answers it.
  */
-async function entriesFrom(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  least: number,
-  now: number,
-): Promise<number> {
+async function entriesFrom(reader: Reader, orgId: number, least: number, now: number): Promise<number> {
   const sql =
     "SELECT count(*) AS n FROM certificates WHERE org_id = $1 AND state = 'blocked' AND not_after > $2";
   const blocked = await queryNumber(reader, sql, [orgId, acceptedFrom(now)]);
@@ -117,10 +108,7 @@ async function entriesFrom(
 }
 
 /** The lengths of the lists of all organizations that have entries. */
-export async function countBlocklists(
-  reader: Pick<Reader, "all">,
-  now: number,
-): Promise<{ slug: string; n: number }[]> {
+export async function countBlocklists(reader: Reader, now: number): Promise<{ slug: string; n: number }[]> {
   return queryAll(
     reader,
     computed({ slug: text(), n: integer() }),
@@ -155,7 +143,7 @@ export async function announceBlocklist(tx: Transaction, orgId: number, now: num
  * have to be blocked later. Throws too_many_certificates.
  */
 export async function limitCertificates(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   org: { id: number; slug: string },
   node: { id: number; name: string },
   now: number,
@@ -189,7 +177,7 @@ export async function limitCertificates(
  * node, the length of the blocklist is not checked.
  */
 export async function limitCertificatesOfAll(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   now: number,
   ids?: readonly number[],

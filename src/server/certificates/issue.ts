@@ -51,7 +51,7 @@ const issuingOrg = organizations.pick(
 export type IssuingOrg = ReturnType<typeof issuingOrg.parse>;
 
 /** Throws not_found if the organization does not exist or was deleted. */
-export async function readIssuingOrg(reader: Pick<Reader, "get">, id: number): Promise<IssuingOrg> {
+export async function readIssuingOrg(reader: Reader, id: number): Promise<IssuingOrg> {
   const sql = `SELECT ${issuingOrg.select()} FROM organizations WHERE id = $1 AND deleted_at IS NULL`;
   const org = await queryOne(reader, issuingOrg, sql, [id]);
   if (org === undefined) throw new AppError("not_found", notFound.organization);
@@ -115,7 +115,7 @@ const refusalOf = (check: Promise<void>): Promise<unknown> =>
  * The node's current certificates by an offline CA, unexpired. The server does not replace them while they grant nothing that the
  * node does not have. What the node gained since waits for signers.
  */
-async function offlineOf(reader: Pick<Reader, "all">, nodeId: number, now: number) {
+async function offlineOf(reader: Reader, nodeId: number, now: number) {
   return queryAll(reader, offlinePick, currentOffline, [nodeId, now]);
 }
 
@@ -267,7 +267,7 @@ export type SignedX509 = { node: NodeRow; issued: IssuedCertificate };
 
 /** Signs node.crt if the node has sent a certificate request. Asynchronous (2 ms): never inside a transaction. */
 export async function signX509(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   org: IssuingOrg,
   node: NodeRow,
   { authorities, system }: Deps,

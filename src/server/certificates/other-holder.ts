@@ -7,7 +7,7 @@ import { organizations } from "../store/tables/organizations.ts";
 const holder = organizations.pick("slug", "deletedAt");
 
 /** Undefined: none. Deleted organizations count, because nodes that they revoked would be valid again. */
-export async function otherHolder(reader: Pick<Reader, "get">, orgId: number, fingerprint: string) {
+export async function otherHolder(reader: Reader, orgId: number, fingerprint: string) {
   const sql = `SELECT ${holder.select()} FROM organizations WHERE id <> $1 AND id IN
     (SELECT org_id FROM authorities WHERE kind = 'overlay' AND fingerprint = $2) LIMIT 1`;
   return queryOne(reader, holder, sql, [orgId, fingerprint]);

@@ -158,7 +158,7 @@ const lastSummary = `SELECT report FROM flows WHERE node_id = $1 AND side = ${fl
   ORDER BY block DESC, day DESC LIMIT 1`;
 
 /** The id of the last report of a node that was stored; undefined: none was. */
-const lastReport = async (tx: Pick<Transaction, "get">, nodeId: number) =>
+const lastReport = async (tx: Reader, nodeId: number) =>
   (await queryOne(tx, reportPick, lastSummary, [nodeId]))?.report;
 
 const ownerPick = addresses.pick("host", "nodeId", "takenAt");
@@ -167,7 +167,7 @@ const networkSql = `SELECT ${networkPick.select()} FROM organizations WHERE id =
 
 /** Returns a function that tells which node has had an overlay address since a time, ms. 0: none, or not for so long. */
 async function nodesByAddress(
-  reader: Pick<Reader, "all" | "get">,
+  reader: Reader,
   orgId: number,
   reports: readonly Pick<Waiting, "report">[],
 ): Promise<(address: string, since: number) => number> {

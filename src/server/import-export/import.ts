@@ -128,13 +128,13 @@ function authorityOf(
 }
 
 /** Checks that the plan and the import share. */
-async function requireUnknown(reader: Pick<Reader, "get">, slug: string, plan: ImportPlan): Promise<void> {
+async function requireUnknown(reader: Reader, slug: string, plan: ImportPlan): Promise<void> {
   await requireOwnCas(reader, noOrganization, plan);
   if ((await organizations.find(reader, { slug, deletedAt: null })) !== undefined)
     throw new AppError("conflict", `There is an organization ${slug} already.`);
 }
 
-async function requireOwnCas(reader: Pick<Reader, "get">, orgId: number, plan: ImportPlan): Promise<void> {
+async function requireOwnCas(reader: Reader, orgId: number, plan: ImportPlan): Promise<void> {
   for (const ca of [plan.ca, ...plan.otherCas]) {
     const holder = await otherHolder(reader, orgId, fingerprint(ca));
     if (holder === undefined) continue;

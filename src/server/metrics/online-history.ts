@@ -59,7 +59,7 @@ const averages = ["online", "active", "applied", "direct", "relayed", "broken", 
 
 /** The last days; each point is the average of its interval. `isMember`: sees the paths of their own nodes, so not these. */
 export async function onlineHistory(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   { days, now, isMember }: { days: number; now: number; isMember: boolean },
 ): Promise<OnlineHistory> {

@@ -71,7 +71,7 @@ const point = computed({
 const beginOf = (at: number): number => at - (at % stepMs);
 
 /** The last day, by host. The first and the last interval are left out: they are incomplete. */
-export async function serverHistory(reader: Pick<Reader, "all">, now: number): Promise<ServerHistory> {
+export async function serverHistory(reader: Reader, now: number): Promise<ServerHistory> {
   const sum = (column: string) => `CAST(sum(${column}) AS bigint) AS ${column}`;
   const rows = await queryAll(
     reader,

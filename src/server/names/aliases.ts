@@ -99,7 +99,7 @@ export async function insertAlias(
 }
 
 /** Throws name_taken if a node has the name. */
-export async function requireFreeName(reader: Pick<Reader, "get">, org: Org, name: string): Promise<void> {
+export async function requireFreeName(reader: Reader, org: Org, name: string): Promise<void> {
   if (!(await hasNode(reader, org.id, name, ["active", "pending"]))) return;
   throw new AppError("name_taken", `A node is named ${name}. An alias never takes the name of a node.`, {
     errors: { name: ["This name is taken."] },
@@ -111,7 +111,7 @@ export async function requireFreeName(reader: Pick<Reader, "get">, org: Org, nam
  * For machines that no administrator registers. An alias yields to a node with its name, so whoever may add a machine
  * could take over a name such as that of the database. Throws name_taken.
  */
-export async function refuseAliasName(reader: Pick<Reader, "get">, org: Org, name: string): Promise<void> {
+export async function refuseAliasName(reader: Reader, org: Org, name: string): Promise<void> {
   for (const label of hostLabels(name)) {
     if ((await nameAliases.find(reader, { orgId: org.id, name: label, deletedAt: null })) === undefined)
       continue;
@@ -165,7 +165,7 @@ export function requireRouted(
   throw invalidField("address", `${address} is in no subnet that the node ${node.name} routes.`);
 }
 
-async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Alias> {
+async function findAlias(reader: Reader, org: Org, id: number): Promise<Alias> {
   const sql = `SELECT ${aliasList.columns} FROM ${namedAliases} WHERE org_id = $1 AND id = $2`;
   const found = await queryOne(reader, { parse: aliasOf }, sql, [org.id, id]);
   if (found === undefined) throw new AppError("not_found", "There is no such alias.");

@@ -84,7 +84,7 @@ async function shadowAliases(
 
 /** Whether a node in one of these states has the label. */
 export async function hasNode(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   label: string,
   states: readonly ("pending" | "active")[],

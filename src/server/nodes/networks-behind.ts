@@ -20,7 +20,7 @@ type Presence = { isOnline(node: NodeRecord): boolean };
 
 /** The networks behind nodes that match the search, sorted, each with its routers and the nodes that offer it. */
 export async function listRoutes(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   org: Org,
   query: ListQuery,
   presence: Presence,
@@ -35,7 +35,7 @@ export async function listRoutes(
   return { items: found.slice(offset, offset + limit), total: found.length, query };
 }
 
-const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
+const readRouters = (reader: Reader, orgId: number) =>
   queryAll(
     reader,
     nodeRecord,

@@ -38,7 +38,7 @@ export type Obstacles = {
  * routers of one network, unless `isAlone`, which the rollback of a policy asks for (execute-nodes.ts).
  */
 export async function checkSubnets(
-  reader: Pick<Reader, "all" | "get">,
+  reader: Reader,
   org: IssuingOrg,
   subnets: readonly string[],
   node?: Omit<Router, "name">,
@@ -95,10 +95,7 @@ function requireForm(org: Overlay, subnets: readonly string[], present: readonly
 
 const refused = (sentence: string) => invalidField("subnets", sentence);
 
-export async function readObstacles(
-  reader: Pick<Reader, "all" | "get">,
-  orgId: number,
-): Promise<Omit<Obstacles, "routers">> {
+export async function readObstacles(reader: Reader, orgId: number): Promise<Omit<Obstacles, "routers">> {
   const hubs = await queryAll(
     reader,
     hubPick,
@@ -128,7 +125,7 @@ export function routersByNetwork(list: readonly Router[]): Map<string, Pick<Rout
   return routers;
 }
 
-const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
+const readRouters = (reader: Reader, orgId: number) =>
   queryAll(
     reader,
     routerPick,
@@ -138,7 +135,7 @@ const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
 
 /** Throws conflict for a lighthouse or relay whose public address is in a routed subnet. */
 export async function checkHub(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   hub: HubRow & Pick<NodeRow, "isRelay">,
 ): Promise<void> {

@@ -100,7 +100,7 @@ const allAccess = `WITH ${principals}
 
 /** All that the source can still use, in one organization or in all. `now`: ms. */
 export async function findAccess(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   { kind, id }: AccessOf,
   now: number,
   org?: { id: number },

@@ -21,7 +21,7 @@ export type Access = { left: AccessItem[]; revoked: AccessItem[] };
 const maxListed = 1000;
 
 /** The access that a user, or the holder of a token, still has. */
-export async function accessOf(reader: Pick<Reader, "all">, source: AccessOf, now: number): Promise<Access> {
+export async function accessOf(reader: Reader, source: AccessOf, now: number): Promise<Access> {
   return { left: (await findAccess(reader, source, now)).map(itemOf), revoked: [] };
 }
 

@@ -7,7 +7,7 @@ import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Budget } from "../retention/budget.ts";
-import type { Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import {
   nameOfProvider,
   organizationIdentities,
@@ -129,7 +129,7 @@ async function rename(
 
 /** The address, if the provider vouches for it and the organization has verified its domain. */
 async function vouchedAddress(
-  tx: Pick<Transaction, "get">,
+  tx: Reader,
   orgId: number,
   { email, isVerified }: Admitted,
 ): Promise<string | undefined> {

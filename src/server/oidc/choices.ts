@@ -10,7 +10,7 @@ const maxShown = 50;
 
 /** `organization`: a slug. `domain`: of an e-mail address. */
 export async function listChoices(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   { organization, domain }: { organization?: string | undefined; domain?: string | undefined },
 ): Promise<{ id: number; name: string }[]> {
   const rows = await queryAll(

@@ -35,11 +35,11 @@ function show({ id, domain, proof, verifiedAt, verifiedBy }: VerifiedDomainRow):
 const recordName = (domain: string) => `_${brand.id}.${domain}`;
 const recordText = (proof: string) => `${brand.id}-domain=${proof}`;
 
-export async function listDomains(reader: Pick<Reader, "all">, org: Org): Promise<ClaimedDomain[]> {
+export async function listDomains(reader: Reader, org: Org): Promise<ClaimedDomain[]> {
   return (await verifiedDomains.all(reader, { orgId: org.id })).map(show);
 }
 
-async function findDomain(reader: Pick<Reader, "get">, org: Org, id: number): Promise<VerifiedDomainRow> {
+async function findDomain(reader: Reader, org: Org, id: number): Promise<VerifiedDomainRow> {
   const found = await verifiedDomains.find(reader, { id, orgId: org.id });
   if (found === undefined) throw new AppError("not_found", "The organization has claimed no such domain.");
   return found;

@@ -30,7 +30,7 @@ type User = { userId: number; email: string };
 
 const providerName = computed({ name: text() });
 
-export async function listIdentities(reader: Pick<Reader, "all">, userId: number) {
+export async function listIdentities(reader: Reader, userId: number) {
   const sql = `SELECT ${identities.select("i")}, p.name FROM identities i
     JOIN identity_providers p ON p.id = i.provider_id WHERE i.user_id = $1 ORDER BY i.id`;
   const parser = {

@@ -3,13 +3,13 @@
 
 import { ourselves, record } from "../audit/record.ts";
 import { memberEvent } from "../users/members.ts";
-import type { Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { memberships, type MembershipRow } from "../store/tables/organizations.ts";
 
 /** The open invitations of the address that a sign-in may accept. */
 export function invitationsOf(
-  tx: Pick<Transaction, "all">,
+  tx: Reader,
   address: string,
   { now, orgId }: { now: number; orgId?: number },
 ): Promise<MembershipRow[]> {
@@ -35,10 +35,7 @@ export async function acceptInvited(
 }
 
 /** An invited member may sign in without a group that gives a role. `providerId` null: no group gave the membership. */
-export async function isInvited(
-  tx: Pick<Transaction, "get">,
-  at: { orgId: number; userId: number },
-): Promise<boolean> {
+export async function isInvited(tx: Reader, at: { orgId: number; userId: number }): Promise<boolean> {
   const membership = await memberships.find(tx, at);
   return membership !== undefined && membership.providerId === null && membership.invitedBy !== null;
 }

@@ -58,7 +58,7 @@ export async function listProviders({ db, publicUrl }: Shown, { orgId }: Scope):
 
 /** Throws not_found. Without a scope, any provider: for the sign-in itself. */
 export async function findProvider(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   where: { id: number } & Partial<Scope>,
 ): Promise<IdentityProviderRow> {
   const found = await identityProviders.find(reader, where);
@@ -260,7 +260,7 @@ async function storedMappings(
   };
 }
 
-async function slugsById(reader: Pick<Reader, "all">): Promise<Map<number, string>> {
+async function slugsById(reader: Reader): Promise<Map<number, string>> {
   return new Map((await allOrganizations(reader)).map(({ id, slug }) => [id, slug]));
 }
 

@@ -115,7 +115,7 @@ async function revokeBatch({ db, system }: Store, orgId: number, found: readonly
   await runDueUpkeep({ db, system }, orgId);
 }
 
-async function stillDue(tx: Pick<Reader, "all">, userId: number, now: number): Promise<Set<number>> {
+async function stillDue(tx: Reader, userId: number, now: number): Promise<Set<number>> {
   const all = await queryAll(tx, due, `${unheld} AND d.user_id = $2`, [now, userId]);
   return new Set(all.map(({ id }) => id));
 }

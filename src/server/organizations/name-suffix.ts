@@ -13,7 +13,7 @@ const publicHosts = nodes.pick("publicIp");
 
 /** Throws validation_failed for a public suffix, and for one that hides a host which the nodes or their users need. */
 export async function checkNameSuffix(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   suffix: string,
   { publicUrl }: Pick<ServerOptions, "publicUrl">,

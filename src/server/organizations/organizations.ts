@@ -23,7 +23,7 @@ import { checkRoom } from "./networks.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../require-role.ts";
-import { NotUnique, type Row, type Transaction } from "../store/database.ts";
+import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships, organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/policies.ts";
@@ -155,7 +155,7 @@ export async function createOrganization(
 
 /** Throws not_found, also for a deleted organization. `role`: as for organizationOf. */
 export async function findOrganization(
-  reader: Pick<Transaction, "get">,
+  reader: Reader,
   org: Pick<Org, "id">,
   role: Organization["role"],
 ): Promise<Organization> {
@@ -166,13 +166,13 @@ export async function findOrganization(
 }
 
 /** All organizations: id and slug. */
-export function allOrganizations(reader: Pick<Transaction, "all">): Promise<Org[]> {
+export function allOrganizations(reader: Reader): Promise<Org[]> {
   const sql = "SELECT id, slug FROM organizations WHERE deleted_at IS NULL";
   return queryAll(reader, organizations.pick("id", "slug"), sql);
 }
 
 /** For the admin commands. Throws not_found. */
-export async function organizationBySlug(reader: Pick<Transaction, "get">, slug: string): Promise<Org> {
+export async function organizationBySlug(reader: Reader, slug: string): Promise<Org> {
   const sql = "SELECT id, slug FROM organizations WHERE slug = $1 AND deleted_at IS NULL";
   const org = await queryOne(reader, organizations.pick("id", "slug"), sql, [slug]);
   if (org !== undefined) return org;

@@ -76,7 +76,7 @@ export async function readSnapshot(reader: Reader, orgId: number, now: number): 
 const memberPick = memberships.pick("email", "userId");
 
 /** The ids of the users who are members, by e-mail address. */
-async function readMembers(reader: Pick<Reader, "all">, orgId: number): Promise<Map<string, number>> {
+async function readMembers(reader: Reader, orgId: number): Promise<Map<string, number>> {
   const sql = `SELECT ${memberPick.select()} FROM memberships WHERE org_id = $1 AND user_id IS NOT NULL`;
   const rows = await queryAll(reader, memberPick, sql, [orgId]);
   return new Map(rows.flatMap(({ email, userId }) => (userId === null ? [] : [[email, userId]])));
@@ -85,11 +85,7 @@ async function readMembers(reader: Pick<Reader, "all">, orgId: number): Promise<
 const groupsPick = computed({ groups: text() });
 
 /** The groups that registration tokens with uses left give. */
-async function openTokenGroups(
-  reader: Pick<Reader, "all">,
-  orgId: number,
-  now: number,
-): Promise<Set<string>> {
+async function openTokenGroups(reader: Reader, orgId: number, now: number): Promise<Set<string>> {
   const sql = `SELECT DISTINCT groups FROM registration_tokens WHERE org_id = $1 AND ${isOpenToken("$2")}`;
   const rows = await queryAll(reader, groupsPick, sql, [orgId, now]);
   return new Set(rows.flatMap(({ groups }) => namesIn(groups)));
@@ -99,10 +95,7 @@ const tokenPick = computed({ id: integer(), groups: text() });
 const pageSize = 500;
 
 /** Nodes keep the groups of the token that they registered with. So retention keeps these tokens. */
-async function tokenMemberships(
-  reader: Pick<Reader, "all">,
-  orgId: number,
-): Promise<Current["isGivenElsewhere"]> {
+async function tokenMemberships(reader: Reader, orgId: number): Promise<Current["isGivenElsewhere"]> {
   /** The groups that each token gives, by its id. */
   const given = new Map<number, readonly string[]>();
   for (let last = 0; ;) {
@@ -126,10 +119,7 @@ const providerPick = identityProviders.pick("id", "nodeGroups");
 const userPick = computed({ userId: integer() });
 
 /** Of the groups that a provider can give (its setting `node_groups`), it alone decides which ones nodes of its users have. */
-async function providerMemberships(
-  reader: Pick<Reader, "all">,
-  orgId: number,
-): Promise<Current["isGivenElsewhere"]> {
+async function providerMemberships(reader: Reader, orgId: number): Promise<Current["isGivenElsewhere"]> {
   /** The users of the providers that can give a group, by the group. */
   const given = new Map<string, Set<number>>();
   const sql = `SELECT ${providerPick.select()} FROM identity_providers

@@ -41,7 +41,7 @@ export function makeSideWriter(
 
 /** As makeSideWriter, with the names of deleted nodes on `sides`, and their ids: a newer node may have the same name. */
 export async function readSideWriter(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   { nodes: present, users, words }: Pick<Snapshot, "nodes" | "users" | "words">,
   sides: readonly Peer[],
@@ -79,11 +79,7 @@ const head = "# Written by the control plane from the present state.\n";
  * Rules and tests that name deleted nodes or former members are in comments only, because a file that names them could not be
  * applied.
  */
-export async function renderPolicy(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  snapshot: Snapshot,
-): Promise<string> {
+export async function renderPolicy(reader: Reader, orgId: number, snapshot: Snapshot): Promise<string> {
   const { rules, tests, nodes: present, users, aliases, people, words } = snapshot;
   const side = makeSideWriter(present, users, words);
   const names = new Map(present.map(({ id, name }) => [id, name]));

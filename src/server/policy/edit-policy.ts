@@ -143,7 +143,7 @@ function tryOut(editing: Editing, edit: (tx: Transaction) => Promise<unknown>): 
   });
 }
 
-async function stateIn(tx: Pick<Reader, "all">, orgId: number): Promise<Tested> {
+async function stateIn(tx: Reader, orgId: number): Promise<Tested> {
   return { rules: await readRules(tx, orgId), members: await readPolicyNodes(tx, orgId) };
 }
 
@@ -208,7 +208,7 @@ export function testsFailed(failures: readonly TestFailure[], refusal: string): 
 }
 
 /** An e-mail address, the name of a service token, or `the operator`. */
-export async function nameOfActor(reader: Pick<Reader, "get">, { kind, id }: Actor): Promise<string> {
+export async function nameOfActor(reader: Reader, { kind, id }: Actor): Promise<string> {
   if (kind === "person" && id !== null) return (await users.find(reader, { id }))?.email ?? `user ${id}`;
   if (kind === "service" && id !== null) {
     const token = await serviceTokens.find(reader, { id });

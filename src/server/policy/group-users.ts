@@ -40,14 +40,14 @@ export function providerGroup(providerId: number, name: string): ProviderGroup {
 
 const sourcePick = groupUsers.pick("name", "people");
 
-export function readGroupUsers(reader: Pick<Reader, "all">, orgId: number): Promise<GroupSource[]> {
+export function readGroupUsers(reader: Reader, orgId: number): Promise<GroupSource[]> {
   const sql = `SELECT ${sourcePick.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
   return queryAll(reader, sourcePick, sql, [orgId]);
 }
 
 const providerGroupPick = providerGroups.pick("people", "providerId", "name");
 
-export function readProviderGroups(reader: Pick<Reader, "all">, orgId: number): Promise<ProviderGroup[]> {
+export function readProviderGroups(reader: Reader, orgId: number): Promise<ProviderGroup[]> {
   const sql = `SELECT ${providerGroupPick.select()} FROM provider_groups WHERE org_id = $1 ORDER BY people`;
   return queryAll(reader, providerGroupPick, sql, [orgId]);
 }
@@ -63,7 +63,7 @@ const providerUsersSql = (table: string, more: string) =>
 
 /** The users with these groups at their last sign-ins. `ownerId`: looks for this user only. */
 export async function readProviderUsers(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   groups: readonly ProviderGroup[],
   ownerId?: number,
@@ -82,7 +82,7 @@ export async function readProviderUsers(
 
 /** The groups that nodes have by their owner. `ownerId`: for this user only. */
 export async function readOwnerGroups(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   ownerId?: number,
 ): Promise<(ownerId: number) => string[]> {
@@ -93,7 +93,7 @@ export async function readOwnerGroups(
 
 /** The groups that a new node of the user, or of the organization (null), has by its owner. */
 export async function ownerGroupsOf(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   ownerId: number | null,
 ): Promise<string[]> {
@@ -123,7 +123,7 @@ const namedProvider = computed({ id: integer(), name: text() });
 export type NamedProvider = ReturnType<typeof namedProvider.parse>;
 
 /** The providers by which members of the organization may sign in: its own, whose name is in `label`, and those of the installation. */
-export function readProviders(reader: Pick<Reader, "all">, orgId: number): Promise<NamedProvider[]> {
+export function readProviders(reader: Reader, orgId: number): Promise<NamedProvider[]> {
   const sql = `SELECT id, coalesce(label, name) AS name FROM identity_providers
     WHERE org_id = $1 OR org_id IS NULL ORDER BY org_id IS NULL, id`;
   return queryAll(reader, namedProvider, sql, [orgId]);
@@ -133,7 +133,7 @@ const nodeGroupsPick = identityProviders.pick("nodeGroups");
 
 /** Groups of nodes about which providers alone decide for the nodes of this user. */
 export async function groupsThatProvidersDecide(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   userId: number,
 ): Promise<ReadonlySet<string>> {

@@ -36,7 +36,7 @@ export async function ensureGroups(
 
 /** Whether one of these groups does not exist yet: a request that names it creates it. */
 export async function namesNewGroup(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   names: readonly string[],
 ): Promise<boolean> {
@@ -76,7 +76,7 @@ export async function createGroup(
   return created.catch(ifNotUnique(taken));
 }
 
-export async function findGroup(reader: Pick<Transaction, "get">, org: Org, name: string): Promise<Group> {
+export async function findGroup(reader: Reader, org: Org, name: string): Promise<Group> {
   const row = await nodeGroups.find(reader, { orgId: org.id, name });
   if (row === undefined) throw new AppError("not_found", "There is no such group.");
   return { id: row.id, name, description: row.description };
@@ -116,7 +116,7 @@ const firstUse = `SELECT 'node ' || name AS found FROM nodes
 
 /** `node web1`, for example; undefined if nothing uses the group. */
 export async function useOfGroup(
-  tx: Pick<Transaction, "get">,
+  tx: Reader,
   orgId: number,
   name: string,
   now: number,
@@ -141,11 +141,7 @@ function editGroups<T>(
  * `test 2 of the policy`, for example; undefined if no test names the group. useOfGroup leaves tests out, because an application of
  * a policy file deletes groups before it stores the file's tests.
  */
-async function testOfGroup(
-  tx: Pick<Transaction, "get">,
-  orgId: number,
-  name: string,
-): Promise<string | undefined> {
+async function testOfGroup(tx: Reader, orgId: number, name: string): Promise<string | undefined> {
   const tests = storedTests(await policies.find(tx, { orgId }));
   const at = tests.findIndex((test) =>
     [test.from, test.to].some((side) => "group" in side && side.group === name),

@@ -39,7 +39,7 @@ const pageSize = 500;
  * between pages; a transaction may not.
  */
 export async function readPolicyNodes(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   pause: () => Promise<unknown> = () => Promise.resolve(),
 ): Promise<PolicyNode[]> {

@@ -40,7 +40,7 @@ export function providerWords(
 }
 
 /** The groups that a policy can name. `group`: its `people`; `name`: at the provider; `word`: in the policy file. */
-export async function namedProviderGroups(reader: Pick<Reader, "all">, orgId: number) {
+export async function namedProviderGroups(reader: Reader, orgId: number) {
   const groups = await readProviderGroups(reader, orgId);
   const words = providerWords(await readProviders(reader, orgId), groups);
   return groups.flatMap(({ people: group, name }) => {

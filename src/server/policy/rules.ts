@@ -46,7 +46,7 @@ type Store = Pick<ServerOptions, "db" | "system"> & {
 };
 type Org = { id: number };
 
-export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Rule> {
+export async function findRule(reader: Reader, org: Org, id: number): Promise<Rule> {
   const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 AND id = $2`;
   const found = await queryOne(reader, { parse: ruleOf }, sql, [org.id, id]);
   if (found === undefined) throw new AppError("not_found", "There is no such rule.");
@@ -54,7 +54,7 @@ export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number
 }
 
 /** Whether a rule has the node as its peer: then configurations of other nodes contain its name while it is active. */
-export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId: number): Promise<boolean> {
+export async function isPeerOfRule(reader: Reader, org: Org, nodeId: number): Promise<boolean> {
   const row = await reader.get("SELECT id FROM firewall_rules WHERE org_id = $1 AND peer = $2 LIMIT 1", [
     org.id,
     // The column holds JSON text, which is equal for equal sides.
@@ -183,7 +183,7 @@ export async function testRules(
 }
 
 async function memberOf(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   org: Org,
   id: number,
   field: string,

@@ -22,7 +22,7 @@ const stateSql = `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' 
   FROM organizations o LEFT JOIN policies p ON p.org_id = o.id WHERE o.id = $1`;
 
 /** A text that changes with every change of the organization's policy and nodes, except ephemeral ones, which come and go. */
-export async function stateStamp(reader: Pick<Reader, "get">, orgId: number): Promise<string> {
+export async function stateStamp(reader: Reader, orgId: number): Promise<string> {
   const row = await queryOne(reader, stateRow, stateSql, [orgId]);
   if (row === undefined) throw new AppError("not_found", notFound.organization);
   return row.stamp;

@@ -18,16 +18,16 @@ export const ruleColumns = firewallRules.select();
 export const ruleOf = (row: Row): Rule => v.parse(StoredRule, firewallRules.parse(row));
 
 /** All rules of an organization, by id. Parses them in slices: not for transactions, which may not pause. */
-export async function listRules(reader: Pick<Reader, "all">, { id }: { id: number }): Promise<Rule[]> {
+export async function listRules(reader: Reader, { id }: { id: number }): Promise<Rule[]> {
   return inSlices(parseAll(await readRows(reader, id)));
 }
 
 /** The same inside of a transaction. */
-export async function readRules(tx: Pick<Reader, "all">, orgId: number): Promise<Rule[]> {
+export async function readRules(tx: Reader, orgId: number): Promise<Rule[]> {
   return atOnce(parseAll(await readRows(tx, orgId)));
 }
 
-function readRows(reader: Pick<Reader, "all">, orgId: number): Promise<Row[]> {
+function readRows(reader: Reader, orgId: number): Promise<Row[]> {
   return reader.all(`SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`, [orgId]);
 }
 

@@ -131,7 +131,7 @@ async function cutOff(
 }
 
 /** The id of the first event that a webhook still has to send; Infinity if there is none. */
-async function readFirstNeededId(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+async function readFirstNeededId(reader: Reader, orgId: number | null): Promise<number> {
   if (orgId === null) return Infinity;
   return (await queryOne(reader, lowestId, lowestNeeded, [orgId]))?.n ?? Infinity;
 }

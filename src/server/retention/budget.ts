@@ -169,7 +169,7 @@ async function measure({ db, dataDirectory }: Deps, orgId: number): Promise<numb
 }
 
 /** The bytes of the events in the database: of all, without those that are in archives. */
-export async function storedEventBytes(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+export async function storedEventBytes(reader: Reader, orgId: number | null): Promise<number> {
   return (await chainEnd(reader, orgId)).bytes - ((await lastCut(reader, orgId))?.archived_bytes ?? 0);
 }
 

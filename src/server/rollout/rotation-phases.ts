@@ -108,7 +108,7 @@ async function advance(store: RotationStore, rotation: Rotation): Promise<void> 
 }
 
 /** How long all online nodes must have confirmed the current step before the next one, ms. */
-async function settleTime(reader: Pick<Reader, "get">, rotation: Rotation, now: number): Promise<number> {
+async function settleTime(reader: Reader, rotation: Rotation, now: number): Promise<number> {
   const { id, rotationPhase: phase, rotationNow, aliveInterval } = rotation;
   if (rotationNow) return 0;
   if (phase === "issue") return tunnelsFollowMs;
@@ -118,11 +118,7 @@ async function settleTime(reader: Pick<Reader, "get">, rotation: Rotation, now: 
 }
 
 /** When the next step follows, ms since 1970; null while the rotation waits for nodes. */
-export async function nextStepAt(
-  reader: Pick<Reader, "get">,
-  rotation: Rotation,
-  now: number,
-): Promise<number | null> {
+export async function nextStepAt(reader: Reader, rotation: Rotation, now: number): Promise<number | null> {
   const { rotationSettledAt } = rotation;
   return rotationSettledAt === null ? null : rotationSettledAt + (await settleTime(reader, rotation, now));
 }

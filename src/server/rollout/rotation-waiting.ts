@@ -56,7 +56,7 @@ const isWaitedFor: Record<RunningPhase, string> = {
 
 /** The nodes that the phase waits for, sorted by id. */
 export async function waitingFor(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number,
   phase: Phase,
   now: number,
@@ -70,7 +70,7 @@ export async function waitingFor(
  * Whether nodes enforce a seal that lacks the next CA. They confirm a configuration with that CA, but trust it only when signers have
  * signed a seal with it: until then, its certificates would be useless.
  */
-export async function awaitsSigners(reader: Pick<Reader, "get" | "all">, orgId: number): Promise<boolean> {
+export async function awaitsSigners(reader: Reader, orgId: number): Promise<boolean> {
   const demanded = demandedIn(await readSeals(reader, orgId));
   if (demanded === undefined) return false;
   const next = await authorities.all(reader, { orgId, kind: "overlay", state: "next" });
@@ -79,7 +79,7 @@ export async function awaitsSigners(reader: Pick<Reader, "get" | "all">, orgId: 
 
 /** Whether the phase waits for a node or for signers. It is asked every second, so it must be cheap for large organizations, too. */
 export async function mustWait(
-  reader: Pick<Reader, "get" | "all">,
+  reader: Reader,
   orgId: number,
   phase: RunningPhase,
   now: number,
@@ -95,7 +95,7 @@ export async function mustWait(
 
 /** The next online lighthouse that still trusts the former CAs. */
 export async function nextLighthouse(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   now: number,
 ): Promise<number | undefined> {

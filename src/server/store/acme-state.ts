@@ -65,7 +65,7 @@ function accountKey(directoryUrl: string): string {
   return `acme_account_${hash("sha256", directoryUrl, "hex").slice(0, 16)}`;
 }
 
-type Sealed = { reader: Pick<Reader, "get">; secretKey: SecretKeys };
+type Sealed = { reader: Reader; secretKey: SecretKeys };
 
 async function readSealed<T>(
   { reader, secretKey }: Sealed,
@@ -81,14 +81,14 @@ function setSealed(tx: Transaction, secretKey: SecretKeys, key: string, value: o
 }
 
 /** The key-authorization of an open challenge, which any replica answers. Undefined for an unknown token. */
-export async function challengeOf(db: Pick<Database, "get">, token: string): Promise<string | undefined> {
+export async function challengeOf(db: Reader, token: string): Promise<string | undefined> {
   const stored = await readMeta(db, challengesKey);
   if (stored === undefined) return undefined;
   const challenges = new Map(Object.entries(v.parse(Challenges, JSON.parse(stored))));
   return challenges.get(token);
 }
 
-export async function readStatus(db: Pick<Database, "get">): Promise<Status> {
+export async function readStatus(db: Reader): Promise<Status> {
   const stored = await readMeta(db, statusKey);
   return v.parse(Status, stored === undefined ? {} : JSON.parse(stored));
 }
@@ -97,15 +97,12 @@ export function setStatus(tx: Transaction, status: Status): Promise<number> {
   return setMeta(tx, statusKey, JSON.stringify(status));
 }
 
-export function readCertificate(
-  db: Pick<Database, "get">,
-  secretKey: SecretKeys,
-): Promise<Certificate | undefined> {
+export function readCertificate(db: Reader, secretKey: SecretKeys): Promise<Certificate | undefined> {
   return readSealed({ reader: db, secretKey }, certificateKey, Certificate);
 }
 
 /** Changes with each new certificate; undefined before the first. */
-export function certificateStamp(db: Pick<Database, "get">): Promise<string | undefined> {
+export function certificateStamp(db: Reader): Promise<string | undefined> {
   return readMeta(db, certificateKey);
 }
 

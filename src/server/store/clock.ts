@@ -145,7 +145,7 @@ export async function openClock(
 }
 
 /** For restored data, whose stored time is long past. */
-export async function forgetClock(tx: Pick<Transaction, "run">): Promise<void> {
+export async function forgetClock(tx: Transaction): Promise<void> {
   await tx.run("DELETE FROM meta WHERE key = $1", [key]);
 }
 

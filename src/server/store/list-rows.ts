@@ -24,7 +24,7 @@ export const counted = computed({ total: integer(), widest: integer() });
 
 /** Lists an organization's rows of one table, ordered by id. */
 export async function listRows<Item>(
-  { db, publicUrl }: { db: Pick<Reader, "get" | "all">; publicUrl: string },
+  { db, publicUrl }: { db: Reader; publicUrl: string },
   call: OrganizationCall,
   list: Listed<Item>,
   input: ListQuery,

@@ -3,11 +3,11 @@
 import type { Database, Reader, Transaction } from "./database.ts";
 import { meta } from "./tables/servers.ts";
 
-export async function readMeta(reader: Pick<Reader, "get">, key: string): Promise<string | undefined> {
+export async function readMeta(reader: Reader, key: string): Promise<string | undefined> {
   return (await meta.find(reader, { key }))?.value;
 }
 
-export function setMeta(tx: Pick<Transaction, "run">, key: string, value: string): Promise<number> {
+export function setMeta(tx: Transaction, key: string, value: string): Promise<number> {
   return meta.upsert(tx, { key, value }, "ON CONFLICT (key) DO UPDATE SET value = excluded.value");
 }
 
@@ -19,7 +19,7 @@ const fingerprintKey = "ca_fingerprint";
 const foreignKey = "foreign_ca_fingerprint";
 
 /** Where the last `serve` answered; the default address if none ever ran. */
-export async function publicUrlOf(db: Pick<Database, "get">): Promise<Known> {
+export async function publicUrlOf(db: Reader): Promise<Known> {
   const own = await readMeta(db, fingerprintKey);
   const foreign = own === undefined ? await readMeta(db, foreignKey) : undefined;
   return {
@@ -43,7 +43,7 @@ export async function rememberPublicUrl(db: Database, known: Known): Promise<voi
 const backupKey = "last_backup_at";
 
 /** When the last backup was made, ms; undefined before the first. */
-export async function lastBackupAt(db: Pick<Database, "get">): Promise<number | undefined> {
+export async function lastBackupAt(db: Reader): Promise<number | undefined> {
   const value = await readMeta(db, backupKey);
   return value === undefined ? undefined : Number(value);
 }

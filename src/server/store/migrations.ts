@@ -453,7 +453,7 @@ async function namesInUse(tx: Transaction): Promise<string[]> {
 }
 
 /** The newest migration that is applied; 0 for a new database. */
-export function versionOf(reader: Pick<Reader, "get">): Promise<number> {
+export function versionOf(reader: Reader): Promise<number> {
   return queryNumber(reader, "SELECT coalesce(max(version), 0) AS n FROM migrations");
 }
 

@@ -55,7 +55,7 @@ export function versionOf(node: Pick<NodeRow, "ownVersion">, orgVersion: number)
 }
 
 /** Throws not_found. Finds revoked nodes too, which are read by id. */
-export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: number): Promise<NodeRecord> {
+export async function findNode(reader: Reader, orgId: number, id: number): Promise<NodeRecord> {
   const node = await queryOne(reader, nodeRecord, oneNode, [orgId, id]);
   if (node === undefined) throw new AppError("not_found", "There is no such node.");
   return node;
@@ -71,7 +71,7 @@ const withVersion = {
 };
 
 /** The node, and the configuration version of its organization at the same moment. Throws not_found. */
-export async function findWithVersion(reader: Pick<Reader, "get">, orgId: number, id: number) {
+export async function findWithVersion(reader: Reader, orgId: number, id: number) {
   const found = await queryOne(reader, withVersion, oneWithVersion, [orgId, id]);
   if (found === undefined) throw new AppError("not_found", "There is no such node.");
   return found;
@@ -98,7 +98,7 @@ export function nameTaken(name: string, { isUnclaimed = false } = {}): AppError 
 
 /** Throws conflict if another node has taken the name of a node that comes back. */
 export async function requireNameStillFree(
-  tx: Pick<Reader, "get">,
+  tx: Reader,
   { orgId, name }: Pick<NodeRow, "orgId" | "name">,
   details: { hint?: string } = {},
 ): Promise<void> {

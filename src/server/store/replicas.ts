@@ -104,7 +104,7 @@ const seenAgo = computed({ seenAgoMs: integer() });
 export type ReplicaReport = ReplicaRow & { seenAgoMs: number; isRunning: boolean; leases: string[] };
 
 /** All known replicas, those that run first. None with SQLite. */
-export async function listReplicas(db: Pick<Database, "all" | "dialect">): Promise<ReplicaReport[]> {
+export async function listReplicas(db: Database): Promise<ReplicaReport[]> {
   if (db.dialect === "sqlite") return [];
   const sql = `SELECT name, holder FROM leases WHERE expires_at > ${databaseClock} ORDER BY name`;
   const leases = await queryAll(db, heldLease, sql);

@@ -13,7 +13,7 @@ export async function sharedSecret(
   key: string,
   create: () => Promise<string>,
 ): Promise<string> {
-  const find = async (reader: Pick<Reader, "get">) => {
+  const find = async (reader: Reader) => {
     const stored = await meta.find(reader, { key });
     return stored === undefined ? undefined : openSecret(secretKey, stored.value, key);
   };

@@ -145,16 +145,16 @@ export type Table<C extends Columns> = {
   /** A part of the columns, for queries that need few of them. */
   pick<K extends keyof C & string>(...keys: K[]): Picked<Pick<RowOf<C>, K>>;
   /** The rows whose columns have these values, in the order of the first column: mostly the id. */
-  all(reader: Pick<Reader, "all">, where: Partial<RowOf<C>>): Promise<RowOf<C>[]>;
-  find(reader: Pick<Reader, "get">, where: Partial<RowOf<C>>): Promise<RowOf<C> | undefined>;
-  insert(tx: Pick<Transaction, "run">, row: NewRow<C>): Promise<void>;
+  all(reader: Reader, where: Partial<RowOf<C>>): Promise<RowOf<C>[]>;
+  find(reader: Reader, where: Partial<RowOf<C>>): Promise<RowOf<C> | undefined>;
+  insert(tx: Transaction, row: NewRow<C>): Promise<void>;
   /** `conflict`: the ON CONFLICT clause. How many rows were inserted or changed. */
-  upsert(tx: Pick<Transaction, "run">, row: NewRow<C>, conflict: string): Promise<number>;
+  upsert(tx: Transaction, row: NewRow<C>, conflict: string): Promise<number>;
   /** The row with what the database gave: id and defaults. */
-  insertReturning(tx: Pick<Transaction, "get">, row: NewRow<C>): Promise<RowOf<C>>;
+  insertReturning(tx: Reader, row: NewRow<C>): Promise<RowOf<C>>;
   /** How many rows had these values and were changed. */
-  update(tx: Pick<Transaction, "run">, where: Partial<RowOf<C>>, change: Partial<RowOf<C>>): Promise<number>;
-  delete(tx: Pick<Transaction, "run">, where: Partial<RowOf<C>>): Promise<number>;
+  update(tx: Transaction, where: Partial<RowOf<C>>, change: Partial<RowOf<C>>): Promise<number>;
+  delete(tx: Transaction, where: Partial<RowOf<C>>): Promise<number>;
 };
 
 /** Some columns: their names for SELECT, and how a row of them is read. */
@@ -260,7 +260,7 @@ export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise
 export type Parser<T> = { parse(row: Row): T };
 
 export async function queryAll<T>(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   { parse }: Parser<T>,
   sql: string,
   params?: Params,
@@ -270,7 +270,7 @@ export async function queryAll<T>(
 
 /** The first row, where there is one. Also for a statement with RETURNING. */
 export async function queryOne<T>(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   { parse }: Parser<T>,
   sql: string,
   params?: Params,
@@ -283,11 +283,7 @@ export async function queryOne<T>(
 export const later = (a: string, b: string): string => `CASE WHEN ${a} > ${b} THEN ${a} ELSE ${b} END`;
 
 /** The number that a query computes as `n`: `SELECT count(*) AS n …`. */
-export async function queryNumber(
-  reader: Pick<Reader, "get">,
-  sql: string,
-  params?: Params,
-): Promise<number> {
+export async function queryNumber(reader: Reader, sql: string, params?: Params): Promise<number> {
   return readNumber((await reader.get(sql, params))?.["n"], "n");
 }
 

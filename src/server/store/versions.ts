@@ -22,12 +22,12 @@ export async function raiseConfigVersion(tx: Transaction, orgId: number): Promis
 }
 
 /** The version of the organization. Throws not_found. */
-export async function readConfigVersion(reader: Pick<Reader, "get">, orgId: number): Promise<number> {
+export async function readConfigVersion(reader: Reader, orgId: number): Promise<number> {
   return (await readVersions(reader, orgId)).configVersion;
 }
 
 /** The version of the organization, and the highest that any of its nodes can have. Throws not_found. */
-export async function readVersions(reader: Pick<Reader, "get">, orgId: number): Promise<Versions> {
+export async function readVersions(reader: Reader, orgId: number): Promise<Versions> {
   const sql = `SELECT ${versionsPick.select()} FROM organizations WHERE id = $1`;
   const row = await queryOne(reader, versionsPick, sql, [orgId]);
   if (row === undefined) throw new AppError("not_found", notFound.organization);
@@ -35,7 +35,7 @@ export async function readVersions(reader: Pick<Reader, "get">, orgId: number): 
 }
 
 /** The highest version that any node of the organization can have. */
-export async function readLastVersion(reader: Pick<Reader, "get">, orgId: number): Promise<number> {
+export async function readLastVersion(reader: Reader, orgId: number): Promise<number> {
   return queryNumber(reader, "SELECT last_version AS n FROM organizations WHERE id = $1", [orgId]);
 }
 

@@ -26,7 +26,7 @@ export type Tail = {
 };
 
 type Deps = {
-  db: Pick<Reader, "all">;
+  db: Reader;
   system: Pick<System, "sleep">;
   reports: Pick<Reports, "watch">;
   /** Called when a look failed, which is repeated, or when a follower threw, which misses these events. */

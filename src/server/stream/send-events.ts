@@ -18,7 +18,7 @@ const maxWaiting = 1000;
 
 export type StreamCall = Pick<OrganizationCall, "caller" | "org" | "request" | "admitAgain">;
 
-type Deps = { db: Pick<Reader, "all">; system: Pick<System, "sleep">; tail: Tail };
+type Deps = { db: Reader; system: Pick<System, "sleep">; tail: Tail };
 
 /** `send` returns false if the client does not take more. */
 type Client = { signal: AbortSignal; send(text: string): boolean };

@@ -14,7 +14,7 @@ const limits = { perCaller: 10, inAll: 2000 };
 const maxUnsentBytes = 1_048_576;
 
 type Deps = {
-  db: Pick<Reader, "all">;
+  db: Reader;
   system: Pick<System, "sleep">;
   reports: Pick<Reports, "watch">;
   log: { warn(message: string, fields?: Record<string, unknown>): void };

@@ -65,12 +65,12 @@ export async function makeFirstAccount(
   });
 }
 
-async function isValid(reader: Pick<Reader, "get">, key: string, now: number): Promise<boolean> {
+async function isValid(reader: Reader, key: string, now: number): Promise<boolean> {
   const link = await meta.find(reader, { key });
   return link !== undefined && Number(link.value) > now && !(await hasUsers(reader));
 }
 
-async function hasUsers(reader: Pick<Reader, "get">): Promise<boolean> {
+async function hasUsers(reader: Reader): Promise<boolean> {
   return (await queryNumber(reader, "SELECT count(*) AS n FROM users")) > 0;
 }
 

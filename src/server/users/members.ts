@@ -13,7 +13,7 @@ import { type OwnerConfirmation, confirmOwner } from "./ownership.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Role } from "../../api/endpoint.ts";
 import type { ServerOptions } from "../options.ts";
-import { NotUnique, type Row, type Transaction } from "../store/database.ts";
+import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne, truth } from "../store/table.ts";
 import { type MembershipRow, memberships } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
@@ -126,19 +126,11 @@ export async function addMember(
   });
 }
 
-export async function findMember(
-  reader: Pick<Transaction, "get">,
-  org: Org,
-  memberId: number,
-): Promise<Member> {
+export async function findMember(reader: Reader, org: Org, memberId: number): Promise<Member> {
   return showMember(await findMembership(reader, org, memberId));
 }
 
-export async function findMembership(
-  reader: Pick<Transaction, "get">,
-  org: Org,
-  memberId: number,
-): Promise<MembershipRow> {
+export async function findMembership(reader: Reader, org: Org, memberId: number): Promise<MembershipRow> {
   const membership = await memberships.find(reader, { id: memberId, orgId: org.id });
   if (membership === undefined) throw new AppError("not_found", "There is no such member.");
   return membership;

@@ -12,7 +12,7 @@ import { users } from "../store/tables/users.ts";
 export type OwnerConfirmation = { id?: number | undefined };
 export type OwnerChoice = OwnerConfirmation & { email: string };
 
-type Lookup = Pick<Reader, "get">;
+type Lookup = Reader;
 
 /** The user, and the organization whose invitation created the user (`home_org_id`). `slug` null: no invitation did. */
 const withHome = joined("u", users.pick("id", "email", "createdAt"), "o", computed({ slug: textOrNull() }));

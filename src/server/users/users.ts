@@ -12,7 +12,7 @@ import type { Passwords } from "./sign-in/hash-passwords.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { User } from "../../api/users.ts";
 import type { ListQuery } from "../../api/values.ts";
-import { NotUnique, type Database, type Transaction } from "../store/database.ts";
+import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { emailKey, formerEmailKey } from "../../base/text.ts";
@@ -71,7 +71,7 @@ export async function insertUser(
 }
 
 /** One page of the users, sorted by id. */
-export async function listUsers(db: Pick<Database, "all" | "get">, query: ListQuery): Promise<Page<User>> {
+export async function listUsers(db: Reader, query: ListQuery): Promise<Page<User>> {
   const where = "email LIKE $1 ESCAPE '!'";
   const pattern = searchPattern(query);
   const { limit, offset } = pageOf(query);
@@ -82,14 +82,14 @@ export async function listUsers(db: Pick<Database, "all" | "get">, query: ListQu
 }
 
 /** Throws not_found. */
-export async function userById(db: Pick<Database, "get">, id: number): Promise<User> {
+export async function userById(db: Reader, id: number): Promise<User> {
   const user = await users.find(db, { id });
   if (user === undefined) throw new AppError("not_found", "There is no such user.");
   return showUser(user);
 }
 
 /** The user of an address as it is typed; undefined if there is none. Earlier releases stored some addresses in another form. */
-export async function userOfAddress(db: Pick<Database, "get">, typed: string): Promise<UserRow | undefined> {
+export async function userOfAddress(db: Reader, typed: string): Promise<UserRow | undefined> {
   const email = emailKey(typed);
   const formerKey = formerEmailKey(typed);
   const user = await users.find(db, { email });
@@ -97,7 +97,7 @@ export async function userOfAddress(db: Pick<Database, "get">, typed: string): P
 }
 
 /** Throws not_found. */
-export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {
+export async function findUser(db: Reader, email: string): Promise<User> {
   const user = await userOfAddress(db, email);
   if (user === undefined) {
     throw new AppError("not_found", `There is no user ${email}`, {
@@ -109,7 +109,7 @@ export async function findUser(db: Pick<Database, "get">, email: string): Promis
 
 /** The user who is to own a new organization. Throws not_found or owner_unconfirmed. */
 export async function findOwner(
-  db: Pick<Database, "get">,
+  db: Reader,
   { email, ...confirmation }: OwnerChoice,
 ): Promise<{ id: number; email: string }> {
   const user = await findUser(db, email);

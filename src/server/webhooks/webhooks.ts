@@ -170,7 +170,7 @@ async function requireReceiver(services: Store, url: string, { kind }: Actor): P
   else if (services.mail === undefined && kind !== "operator") throw noMail();
 }
 
-export async function findWebhook(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Webhook> {
+export async function findWebhook(reader: Reader, org: Org, id: number): Promise<Webhook> {
   const found = await webhooks.find(reader, { id, orgId: org.id, deletedAt: null });
   if (found === undefined) throw new AppError("not_found", "There is no such webhook.");
   return showWebhook(found);

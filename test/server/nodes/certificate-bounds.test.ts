@@ -81,7 +81,7 @@ describe("two hundred certificates of one node", () => {
     await addCertificates(server, peer, 500, "blocked");
     const asked: string[] = [];
     const get: Reader["get"] = (sql, params) => (asked.push(sql), server.db.get(sql, params));
-    await limitCertificates({ get }, org, { id: node.id, name: "web" }, server.clock.ms);
+    await limitCertificates({ ...server.db, get }, org, { id: node.id, name: "web" }, server.clock.ms);
     const ofList = asked.filter((sql) => sql.includes("state = 'blocked'"));
     // Columns of the index certificates_blocked alone, and no other table.
     expect(ofList).toEqual([

@@ -95,7 +95,7 @@ test("the moment of an organization counts its lasting nodes in indexes: their r
   if (onPostgres) return;
   let asked: { sql: string; params: Params } | undefined;
   const get: Reader["get"] = (sql, params = []) => ((asked = { sql, params }), db.get(sql, params));
-  await stateStamp({ get }, id);
+  await stateStamp({ ...db, get }, id);
   const plan = await db.all(`EXPLAIN QUERY PLAN ${asked?.sql}`, asked?.params);
   const ofNodes = plan.map(({ detail }) => String(detail)).filter((each) => each.includes(" nodes "));
   // The last one ends at the first row.

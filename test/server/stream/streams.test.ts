@@ -200,6 +200,7 @@ test("what happens until the first look of a tail is not lost, also if the datab
   const after = await makeTail({ db, system, reports, failed: expect.unreachable }).newest(acme.id);
   let failures = 0;
   const failing = {
+    ...db,
     all: (...asked: Parameters<typeof db.all>) =>
       failures++ === 0 ? Promise.reject(new Error("away")) : db.all(...asked),
   };

@@ -25,7 +25,7 @@ export type SignedOrder = { seq: number; jws: string };
 /** `seq` is higher than the node's last one and at least the time in ms, so it rises even after a restored backup. */
 export async function makeOrder(
   { system, secretKey }: Store,
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   org: Org,
   node: Pick<NodeRow, "id" | "orderSeq">,
   action: Order["action"],
@@ -47,7 +47,7 @@ export async function makeOrder(
 
 /** The key that signs orders, moves and reports. Throws not_found, and conflict for a key that cannot be read. */
 export async function openOrderKey(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number,
   secretKey: Store["secretKey"],
 ): Promise<SigningKey> {

@@ -105,7 +105,7 @@ export async function watchSilence({ db }: Services, now: number): Promise<Watch
 }
 
 /** When no server looked, without noting this look: only one loop does, since servers' clocks differ. */
-export async function readGaps(db: Pick<Reader, "get">, now: number): Promise<readonly Gap[]> {
+export async function readGaps(db: Reader, now: number): Promise<readonly Gap[]> {
   return watchAt(await readWatch(db), now).gaps;
 }
 
@@ -136,7 +136,7 @@ async function formerWatch(db: Reader, now: number): Promise<Watch> {
   return { seen: heardAt === 0 || heardAt > now ? now : heardAt, gaps: [] };
 }
 
-async function readWatch(db: Pick<Reader, "get">): Promise<Watch | undefined> {
+async function readWatch(db: Reader): Promise<Watch | undefined> {
   const text = await readMeta(db, watchKey);
   return text === undefined ? undefined : v.parse(Watch, JSON.parse(text));
 }

@@ -7,11 +7,7 @@ import { queryOne } from "../../store/table.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 
 /** The node of this name, unless it was revoked. */
-export const nodeOfName = (
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  name: string,
-): Promise<NodeRow | undefined> =>
+export const nodeOfName = (reader: Reader, orgId: number, name: string): Promise<NodeRow | undefined> =>
   queryOne(
     reader,
     nodes,
@@ -21,7 +17,7 @@ export const nodeOfName = (
 
 /** Throws step_up_required if a node has this name: then the registration claims it, with its groups and roles. */
 export async function requireFreshClaim(
-  db: Pick<Reader, "get">,
+  db: Reader,
   call: Pick<OrganizationCall, "org" | "requireFresh">,
   name: string,
 ): Promise<void> {
@@ -30,7 +26,7 @@ export async function requireFreshClaim(
 
 /** As requireFreshClaim. Asks also if the policy gives groups to the user's nodes: the new node would get them. */
 export async function requireFreshForNode(
-  db: Pick<Reader, "get" | "all">,
+  db: Reader,
   call: Pick<OrganizationCall, "org" | "caller" | "requireFresh">,
   name: string,
 ): Promise<void> {

@@ -152,11 +152,7 @@ export async function releaseUse(tx: Transaction, tokenId: number | null): Promi
 }
 
 /** Why the token, which could not be consumed, is refused. */
-export async function whyRefused(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  hash: string,
-): Promise<TokenRefusal> {
+export async function whyRefused(reader: Reader, orgId: number, hash: string): Promise<TokenRefusal> {
   const known = await registrationTokens.find(reader, { tokenHash: hash });
   if (known === undefined) return "never issued";
   if (known.orgId !== orgId) return "not of this organization";

@@ -14,18 +14,18 @@ const permitted = `FROM memberships m JOIN organizations o ON o.id = m.org_id AN
 const organizationPick = computed({ slug: text(), name: text() });
 
 /** The organizations to which the user may add machines. */
-export function organizationsFor(reader: Pick<Reader, "all">, userId: number) {
+export function organizationsFor(reader: Reader, userId: number) {
   const sql = `SELECT o.slug, o.name ${permitted} ORDER BY o.slug`;
   return queryAll(reader, organizationPick, sql, [userId]);
 }
 
-async function mayEnroll(reader: Pick<Reader, "get">, orgId: number, userId: number): Promise<boolean> {
+async function mayEnroll(reader: Reader, orgId: number, userId: number): Promise<boolean> {
   return (await reader.get(`SELECT m.id ${permitted} AND o.id = $2`, [userId, orgId])) !== undefined;
 }
 
 /** For the user, who asks in the browser. Throws permission_denied. */
 export async function requireMayEnroll(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   org: { id: number; slug: string },
   userId: number,
 ): Promise<void> {
@@ -38,11 +38,7 @@ export async function requireMayEnroll(
 }
 
 /** For a machine that the user confirmed. Throws token_not_valid. */
-export async function requireEnrolling(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  userId: number | null,
-): Promise<void> {
+export async function requireEnrolling(reader: Reader, orgId: number, userId: number | null): Promise<void> {
   if (userId !== null && (await mayEnroll(reader, orgId, userId))) return;
   throw new AppError(
     "token_not_valid",

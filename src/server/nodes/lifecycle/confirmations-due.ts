@@ -47,14 +47,14 @@ const dueNodes = `SELECT d.id, d.org_id, d.slug, d.name, d.owner_id, d.email, d.
   FROM (${periods}) d WHERE d.ends - ${noticeMs} <= $1`;
 const anyOrganization = "SELECT id FROM organizations WHERE reauthenticate_days IS NOT NULL LIMIT 1";
 
-export async function findAllDue(reader: Pick<Reader, "all" | "get">, now: number): Promise<Due[]> {
+export async function findAllDue(reader: Reader, now: number): Promise<Due[]> {
   if ((await reader.get(anyOrganization)) === undefined) return [];
   return queryAll(reader, due, `${dueNodes} ORDER BY d.org_id, d.id LIMIT 1000`, [now]);
 }
 
 /** The first 1000 of an organization, or of one user in it, first to last. */
 export async function findDueIn(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   { orgId, ownerId }: { orgId: number; ownerId: number | undefined },
   now: number,
 ): Promise<Due[]> {
@@ -64,7 +64,7 @@ export async function findDueIn(
 
 /** The nodes of `found` that are still due: the user may have confirmed one meanwhile. */
 export async function findStillDue(
-  tx: Pick<Reader, "all">,
+  tx: Reader,
   found: readonly Pick<Due, "id">[],
   now: number,
 ): Promise<Due[]> {
@@ -73,7 +73,7 @@ export async function findStillDue(
 }
 
 /** Until when the user of the node has to confirm it, once the user was notified. */
-export async function confirmBy(reader: Pick<Reader, "get">, nodeId: number): Promise<string | undefined> {
+export async function confirmBy(reader: Reader, nodeId: number): Promise<string | undefined> {
   const sql = `SELECT ${later("d.ends", `d.told_at + ${noticeMs}`)} AS until FROM (${periods}) d
     WHERE d.id = $1 AND d.told_at IS NOT NULL`;
   const found = await queryOne(reader, computed({ until: integer() }), sql, [nodeId]);

@@ -19,7 +19,7 @@ const sessionsNamed = `SELECT count(*) AS n FROM pg_stat_activity
   WHERE datname = current_database() AND application_name IN ($1, $2)`;
 
 /** How many servers are connected now. */
-export function connectedServers(reader: Pick<Reader, "get">): Promise<number> {
+export function connectedServers(reader: Reader): Promise<number> {
   return queryNumber(reader, sessionsNamed, [sessionName("server"), formerName]);
 }
 
@@ -27,7 +27,7 @@ export function connectedServers(reader: Pick<Reader, "get">): Promise<number> {
  * Whether a server of release 0.1.0 is connected: it reads notices in the order of their ids, so all writes must commit
  * in this order, one at a time. True until the first look.
  */
-export function watchFormer(reader: Pick<Reader, "get">) {
+export function watchFormer(reader: Reader) {
   let isConnected = true;
   let timer: ReturnType<typeof setInterval> | undefined;
   const look = async () => {

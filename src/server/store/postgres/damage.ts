@@ -33,7 +33,7 @@ export function watchPages() {
         throw error;
       }
     },
-    async examine(reader: Pick<Reader, "get">): Promise<void> {
+    async examine(reader: Reader): Promise<void> {
       const found = await queryOne(reader, checksums, checksumsSql);
       if (found === undefined) return;
       const at = performance.now() - found.agoMs;

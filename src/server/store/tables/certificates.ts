@@ -84,11 +84,11 @@ const lastEnd = "SELECT coalesce(max(not_after), 0) AS n FROM certificates WHERE
 const lastEndOverlay = `${lastEnd} AND kind = 'overlay'`;
 
 /** When the last certificate of the node of any kind expires, ms; 0 if it never had one. */
-export function lastCertificateEnd(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
+export function lastCertificateEnd(reader: Reader, nodeId: number): Promise<number> {
   return queryNumber(reader, lastEnd, [nodeId]);
 }
 
 /** When the last overlay certificate of the node expires, ms; 0 if it never had one. */
-export function lastOverlayEnd(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
+export function lastOverlayEnd(reader: Reader, nodeId: number): Promise<number> {
   return queryNumber(reader, lastEndOverlay, [nodeId]);
 }

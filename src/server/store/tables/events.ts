@@ -59,7 +59,7 @@ type IdRange = { first: number; last: number; order: "id" | "id DESC" };
  * in the order of commits. `orgId` null: events of no organization.
  */
 export function eventsAfter(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number | null,
   id: number,
   page: EventPage,
@@ -70,7 +70,7 @@ export function eventsAfter(
 
 /** The newest events before an id, oldest first; otherwise as eventsAfter. */
 export function eventsBefore(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number | null,
   id: number,
   page: EventPage,
@@ -81,7 +81,7 @@ export function eventsBefore(
 
 /** The first events of the range that fit into the page, oldest first. */
 async function pageOf(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number | null,
   range: IdRange,
   page: EventPage,
@@ -95,7 +95,7 @@ async function pageOf(
 
 /** Sizes are added before long columns are read. */
 async function fittingIds(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number | null,
   { first, last, order }: IdRange,
   { limit, bytes, within }: EventPage,
@@ -136,7 +136,7 @@ const hoursOf = (from: number, until: number) => [Math.floor(from / hourMs), Mat
 const typesOfHour = computed({ hour: integer(), type: text(), n: integer() });
 
 /** Counts the events of an organization by hour and type, in the whole hours from `from` to `until`, ms. Reads the index alone. */
-export async function countsByHour(reader: Pick<Reader, "all">, orgId: number, from: number, until: number) {
+export async function countsByHour(reader: Reader, orgId: number, from: number, until: number) {
   const sql = `SELECT ${hourOf} AS hour, type, count(*) AS n FROM events
     WHERE org_id = $1 AND ${hourOf} >= $2 AND ${hourOf} < $3 GROUP BY ${hourOf}, type ORDER BY ${hourOf}, type`;
   const rows = await queryAll(reader, typesOfHour, sql, [orgId, ...hoursOf(from, until)]);
@@ -147,7 +147,7 @@ const ends = computed({ firstId: integerOrNull(), lastId: integerOrNull() });
 
 /** The span with its ids; undefined: no event is in it. */
 export async function spanOf(
-  reader: Pick<Reader, "all">,
+  reader: Reader,
   orgId: number | null,
   { from, until }: Pick<EventSpan, "from" | "until">,
 ): Promise<EventSpan | undefined> {
@@ -162,7 +162,7 @@ export async function spanOf(
 const typePick = events.pick("id", "type");
 
 /** The types of the events of a chain after an id, oldest first. */
-export function typesAfter(reader: Pick<Reader, "all">, orgId: number | null, id: number, limit: number) {
+export function typesAfter(reader: Reader, orgId: number | null, id: number, limit: number) {
   const [chain, owner] = chainOf(orgId, 3);
   const sql = `SELECT ${typePick.select()} FROM events WHERE id > $1 AND ${chain} ORDER BY id LIMIT $2`;
   return queryAll(reader, typePick, sql, [id, limit, ...owner]);
@@ -186,7 +186,7 @@ const endPick = events.pick("id", "hash", "chainBytes");
 
 /** The end of a chain: the last hash ("" before the first event), and the bytes of all events so far. */
 export async function chainEnd(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   orgId: number | null,
 ): Promise<{ hash: string; bytes: number }> {
   const last = await queryOne(reader, endPick, ...lastEvent(orgId));
@@ -195,7 +195,7 @@ export async function chainEnd(
 }
 
 /** Adds what an older version recorded without measuring: once for each chain, and after each use of that version. */
-async function measureChain(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+async function measureChain(reader: Reader, orgId: number | null): Promise<number> {
   const [chain, owner] = chainOf(orgId, 1);
   const known = await queryOne(reader, endPick, lastOf(`${chain} AND chain_bytes IS NOT NULL`), owner);
   const sum = `SELECT coalesce(sum(${eventBytes}), 0) AS n FROM events
@@ -203,7 +203,7 @@ async function measureChain(reader: Pick<Reader, "get">, orgId: number | null): 
   return (known?.chainBytes ?? 0) + (await queryNumber(reader, sum, [...owner, known?.id ?? 0]));
 }
 
-export async function insertEvent(tx: Pick<Transaction, "run">, event: Omit<EventRow, "id">): Promise<void> {
+export async function insertEvent(tx: Transaction, event: Omit<EventRow, "id">): Promise<void> {
   const { orgId, at, type, actor, subject, before, after, hash, chainBytes } = event;
   await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash, chainBytes]);
 }
@@ -222,13 +222,13 @@ const newestCut = chainQuery(
 );
 
 /** The newest `events.archived` of a chain. */
-export function lastArchived(reader: Pick<Reader, "get">, orgId: number | null) {
+export function lastArchived(reader: Reader, orgId: number | null) {
   return queryOne(reader, cutPick, ...newestCut(orgId));
 }
 
 /** Deletes the events of a chain from one id to another, both inclusive, with the records of their deliveries. How many events. */
 export async function deleteEvents(
-  tx: Pick<Transaction, "run">,
+  tx: Transaction,
   orgId: number | null,
   [first, last]: [number, number],
 ): Promise<number> {

@@ -167,11 +167,7 @@ export const nodeBytes = "(octet_length(groups) + octet_length(subnets) + octet_
 const bytes = computed({ bytes: integer() });
 
 /** The bytes (`nodeBytes`) of the organization's widest node; 0 without nodes. `revoked`: of those nodes, else of all others. */
-export async function widestNode(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  revoked: boolean,
-): Promise<number> {
+export async function widestNode(reader: Reader, orgId: number, revoked: boolean): Promise<number> {
   const sql = `SELECT ${nodeBytes} AS bytes FROM nodes
     WHERE org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked' ORDER BY ${nodeBytes} DESC LIMIT 1`;
   return (await queryOne(reader, bytes, sql, [orgId]))?.bytes ?? 0;

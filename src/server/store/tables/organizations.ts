@@ -184,7 +184,7 @@ export const knownForMs = 90 * 86_400_000;
 const maxOfUser = 32;
 
 export async function isKnownNetwork(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   { userId, network, now }: { userId: number; network: string; now: number },
 ): Promise<boolean> {
   const known = await knownNetworks.find(reader, { userId, network });

@@ -58,7 +58,7 @@ export type PolicyRow = TableRow<typeof policies>;
 const sealsPick = policies.pick("seals");
 
 /** The seals of an organization in their order; empty if it is not sealed. */
-export async function readSeals(reader: Pick<Reader, "get">, orgId: number): Promise<SignedSeal[]> {
+export async function readSeals(reader: Reader, orgId: number): Promise<SignedSeal[]> {
   const sql = `SELECT ${sealsPick.select()} FROM policies WHERE org_id = $1`;
   return (await queryOne(reader, sealsPick, sql, [orgId]))?.seals ?? [];
 }

@@ -125,7 +125,7 @@ export const organizationIdentities = table(
 
 /** Whether the user has an identity at the provider. */
 export async function hasIdentity(
-  reader: Pick<Reader, "get">,
+  reader: Reader,
   at: { userId: number; providerId: number },
 ): Promise<boolean> {
   const found = (await identities.find(reader, at)) ?? (await organizationIdentities.find(reader, at));

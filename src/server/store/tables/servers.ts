@@ -62,7 +62,7 @@ export const renewReplicaEveryMs = 2500;
 /** One that was not renewed, because it is suspended or disconnected, counts as running for this long. */
 export const aliveMs = 20_000;
 
-export function liveReplicas(reader: Pick<Reader, "all">): Promise<ReplicaRow[]> {
+export function liveReplicas(reader: Reader): Promise<ReplicaRow[]> {
   const sql = `SELECT ${replicas.select()} FROM replicas WHERE seen_at > ${databaseClock} - ${aliveMs} ORDER BY host, id`;
   return queryAll(reader, replicas, sql);
 }

@@ -26,7 +26,7 @@ const secretBytes = 20;
 /** How long a new secret waits for its first code. */
 const pendingMs = 3_600_000;
 
-export async function factorsOf(reader: Pick<Reader, "get" | "all">, userId: number): Promise<Factors> {
+export async function factorsOf(reader: Reader, userId: number): Promise<Factors> {
   const left = "SELECT count(*) AS n FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL";
   return {
     totp: (await methodsOf(reader, userId)).includes("totp"),
@@ -37,7 +37,7 @@ export async function factorsOf(reader: Pick<Reader, "get" | "all">, userId: num
 }
 
 /** Whether an organization of the user, or the rule for staff, requires a second factor. */
-async function isRequired(reader: Pick<Reader, "get">, userId: number): Promise<boolean> {
+async function isRequired(reader: Reader, userId: number): Promise<boolean> {
   const sql = `SELECT count(*) AS n FROM memberships m JOIN organizations o ON o.id = m.org_id
     WHERE m.user_id = $1 AND o.second_factor = 1 AND o.deleted_at IS NULL`;
   if ((await queryNumber(reader, sql, [userId])) > 0) return true;

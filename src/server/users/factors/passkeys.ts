@@ -261,7 +261,7 @@ async function countUse(tx: Transaction, id: number, counter: number, now: numbe
 }
 
 /** For the log at the start: passkeys of another public name cannot be used. */
-export async function lostPasskeys(reader: Pick<Reader, "all">, publicUrl: string): Promise<string[]> {
+export async function lostPasskeys(reader: Reader, publicUrl: string): Promise<string[]> {
   const { hostname } = new URL(publicUrl);
   return queryAll(
     reader,

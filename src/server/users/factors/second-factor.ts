@@ -33,7 +33,7 @@ const countFactors = `SELECT
   (SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL) AS codes`;
 
 /** How the user can prove a second factor; none if the user has none. Recovery codes alone are no factor. */
-export async function methodsOf(reader: Pick<Reader, "get">, userId: number): Promise<SecondFactorMethod[]> {
+export async function methodsOf(reader: Reader, userId: number): Promise<SecondFactorMethod[]> {
   const none = { totp: 0, codes: 0, keys: 0 };
   const { totp, codes, keys } = (await queryOne(reader, counts, countFactors, [userId])) ?? none;
   if (totp + keys === 0) return [];

@@ -10,8 +10,7 @@ import { requireOwnFactor } from "./step-up.ts";
 /** In `meta`. */
 const staffFactorKey = "staff_second_factor";
 
-export const doStaffNeedFactor = async (reader: Pick<Reader, "get">) =>
-  (await readMeta(reader, staffFactorKey)) === "1";
+export const doStaffNeedFactor = async (reader: Reader) => (await readMeta(reader, staffFactorKey)) === "1";
 
 export async function setStaffNeedFactor(
   { db, system }: FactorServices,

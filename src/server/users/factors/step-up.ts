@@ -41,7 +41,7 @@ export async function requireFactor(
 }
 
 /** Before a user requires a second factor of all. Throws second_factor_missing. */
-export async function requireOwnFactor(reader: Pick<Reader, "get">, { kind, id }: Actor): Promise<void> {
+export async function requireOwnFactor(reader: Reader, { kind, id }: Actor): Promise<void> {
   if (kind !== "person" || id === null || (await methodsOf(reader, id)).length > 0) return;
   throw lacksFactor("You have no second factor: if you require one, you lock yourself out.");
 }

@@ -7,7 +7,7 @@ import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { networkOf } from "../../../base/ip.ts";
 import type { AskedRequest, Call, UserCaller } from "../../http/route.ts";
 import type { ServerOptions } from "../../options.ts";
-import type { Database } from "../../store/database.ts";
+import type { Database, Reader } from "../../store/database.ts";
 import { joined, queryOne } from "../../store/table.ts";
 import { browserSessions } from "../../store/tables/sessions.ts";
 import { byProviderMs, idleMs, longestMs } from "../../../api/sessions.ts";
@@ -127,10 +127,7 @@ export function browserOf(call: Pick<Call, "caller">, sentence: string): UserCal
  * The provider by which the browser's session began, and the end of the session. Undefined without a provider. Throws
  * not_authenticated if the session has ended.
  */
-export async function providerOf(
-  reader: Pick<Database, "get">,
-  caller: UserCaller,
-): Promise<ByProvider | undefined> {
+export async function providerOf(reader: Reader, caller: UserCaller): Promise<ByProvider | undefined> {
   const id = sessionIdOf(caller);
   const session = id === undefined ? undefined : await browserSessions.find(reader, { id });
   if (session === undefined)
@@ -144,7 +141,7 @@ export async function providerOf(
  * or all sessions ended, for example by a new password, or if the browser's own session has ended. `sessionId` null: not known.
  */
 export async function stillSignedIn(
-  reader: Pick<Database, "get">,
+  reader: Reader,
   { userId, at, sessionId }: { userId: number; at: number; sessionId: number | null },
 ): Promise<UserRow | undefined> {
   const user = await users.find(reader, { id: userId, isActive: true });
@@ -155,11 +152,7 @@ export async function stillSignedIn(
 }
 
 /** Throws permission_denied unless the browser signed in within 10 minutes. */
-export async function requireNewSession(
-  reader: Pick<Database, "get">,
-  id: number | undefined,
-  now: number,
-): Promise<void> {
+export async function requireNewSession(reader: Reader, id: number | undefined, now: number): Promise<void> {
   const session = id === undefined ? undefined : await browserSessions.find(reader, { id });
   if (session !== undefined && session.createdAt > now - newMs) return;
   throw new AppError("permission_denied", "This needs a sign-in within the last 10 minutes.", {

@@ -169,7 +169,7 @@ export async function pollDeviceSignIn(
 const slugPick = computed({ slug: text() });
 
 /** Throws permission_denied if an organization of the user forbids it: the session would work in all of them. */
-async function requirePermitted(reader: Pick<Reader, "get">, userId: number): Promise<void> {
+async function requirePermitted(reader: Reader, userId: number): Promise<void> {
   const sql = `SELECT o.slug FROM memberships m JOIN organizations o ON o.id = m.org_id
     WHERE m.user_id = $1 AND o.device_codes = 0 AND o.deleted_at IS NULL ORDER BY o.slug`;
   const found = await queryOne(reader, slugPick, sql, [userId]);

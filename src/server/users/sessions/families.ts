@@ -47,7 +47,7 @@ export async function listFamily(
 
 const anyRevoked = "SELECT 1 AS yes FROM refresh_tokens WHERE family = $1 AND revoked_at IS NOT NULL LIMIT 1";
 
-export async function hasFamilyEnded(reader: Pick<Reader, "get">, family: string): Promise<boolean> {
+export async function hasFamilyEnded(reader: Reader, family: string): Promise<boolean> {
   return (await reader.get(anyRevoked, [family])) !== undefined;
 }
 

@@ -67,11 +67,7 @@ function show(row: SessionRow, current: SignIn | undefined, nodes: readonly Show
 
 const provenNode = computed({ family: text(), orgSlug: text(), id: integer(), name: text() });
 
-async function nodesOf(
-  reader: Pick<Reader, "all">,
-  userId: number,
-  org?: { id: number },
-): Promise<ShownNode[]> {
+async function nodesOf(reader: Reader, userId: number, org?: { id: number }): Promise<ShownNode[]> {
   const sql = `SELECT p.family, o.slug AS org_slug, n.id, n.name FROM browser_sessions s
     JOIN session_nodes p ON p.family = s.family JOIN nodes n ON n.id = p.node_id
     JOIN organizations o ON o.id = n.org_id
@@ -104,7 +100,7 @@ async function endOneOrAll(
 
 /** The user of a member. Throws not_found also for an invitation, which has no sessions. */
 export async function userOfMember(
-  reader: Pick<Transaction, "get">,
+  reader: Reader,
   org: Org,
   memberId: number,
 ): Promise<{ userId: number; email: string; role: OrganizationAccess["role"] }> {

@@ -23,7 +23,7 @@ const waitingIn = {
  * removed. Throws throttled if that is the network of this address, or if its site has its maximum.
  */
 export async function makeRoom(
-  tx: Pick<Transaction, "all" | "run">,
+  tx: Transaction,
   table: keyof typeof waitingIn,
   address: string,
 ): Promise<void> {
