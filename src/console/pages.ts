@@ -1,4 +1,4 @@
-// The table of pages. Each is a file of pages/, loaded when it is first shown.
+// The table of pages. Each is a file in the folder of its subject, else in pages/, loaded when it is first shown.
 
 import { signal } from "@preact/signals";
 import type { FunctionComponent } from "preact";

@@ -6,7 +6,7 @@ import type { Relay } from "../../api/paths/relays.ts";
 import type { Warning } from "../../api/servers.ts";
 import type { AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { ListedWebhook } from "../../api/webhooks/webhooks.ts";
-import type { Rotation } from "./authorities.ts";
+import type { Rotation } from "../certificates/authorities.ts";
 import type { Registration } from "../joining/registrations.ts";
 
 export type Found = {

@@ -5,7 +5,7 @@ import type { GroupPaths } from "../../api/paths/paths.ts";
 import { separateCopy } from "../../protocol/finding-kinds.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { ago } from "../words/ago.ts";
-import { stepOf } from "./authorities.ts";
+import { stepOf } from "../certificates/authorities.ts";
 import { isRed, needCounts, type Found, type NeedKind } from "./need-kinds.ts";
 import { updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { keyOf, type Registration } from "../joining/registrations.ts";

@@ -1,6 +1,6 @@
 // Pages about what goes through all nodes, and about what was: one file of all takes fewer bytes than one for each.
 
-export { Certificates } from "./certificates.tsx";
+export { Certificates } from "../certificates/certificates.tsx";
 export { FlowsPage } from "./flows.tsx";
 export { PastPage } from "./past.tsx";
 export { Rollouts } from "./rollouts.tsx";

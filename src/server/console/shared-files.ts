@@ -42,10 +42,10 @@ const groups: readonly (readonly string[])[] = [
   ],
   // Nodes and CAs that need attention, and the live log of events.
   [
+    "console/certificates/authorities.ts",
     "console/activity/log.ts",
     "console/activity/read-back.ts",
     "console/joining/due-phones.tsx",
-    "console/needs/authorities.ts",
     "console/nodes/awaited-nodes.tsx",
     "console/nodes/own-nodes.tsx",
   ],

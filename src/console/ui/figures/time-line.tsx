@@ -1,13 +1,6 @@
 // The time line of the CAs on Certificates.
 
-/** `kind`: how it is drawn; what is `planned` does not exist yet. Times are in ms since 1970. */
-export type LineSpan = {
-  key: string;
-  kind: "active" | "former" | "next" | "planned";
-  from: number;
-  to: number;
-  words: string;
-};
+import type { LineSpan } from "./line-span.ts";
 
 type TimeLineProps = {
   label: string;

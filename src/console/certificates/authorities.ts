@@ -3,6 +3,7 @@
 import type { Authorities } from "../../api/certificates/authorities.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { nodeLifetimeMs } from "../../api/values.ts";
+import type { LineSpan } from "../ui/figures/line-span.ts";
 
 export type Authority = Authorities["cas"][number];
 export type Rotation = Authorities["rotation"];
@@ -55,43 +56,14 @@ export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: R
   return isNews && waiting_for.length > 0 ? `not all: ${open}` : "yes";
 }
 
-const dayMs = 86_400_000;
-const weekMs = 7 * dayMs;
-/** The weeks that a certificate can live. */
-export const weeks = Math.ceil(nodeLifetimeMs / weekMs);
-/**
- * How far into these weeks from now certificates are due, as a share from 0 to 1: they are renewed when a third of their life is left,
- * so what ends before this place should have been renewed.
- */
-export const renewalShare = nodeLifetimeMs / 3 / (weeks * weekMs);
-/** How many certificates end in each week from now. `ends`, `now`: ms. What ends later counts in the last one. `ended`: already. */
-export function endsByWeek(ends: readonly number[], now: number): { counts: number[]; ended: number } {
-  const counts = Array.from({ length: weeks }, () => 0);
-  const later = ends.filter((end) => end > now);
-  for (const end of later) {
-    const week = Math.min(Math.floor((end - now) / weekMs), weeks - 1);
-    counts[week] = (counts[week] ?? 0) + 1;
-  }
-  return { counts, ended: ends.length - later.length };
-}
-
-/** A CA as a bar of the time line. Times are in ms. */
-export type CaSpan = {
-  key: string;
-  kind: "active" | "former" | "next" | "planned";
-  from: number;
-  to: number;
-  words: string;
-};
-
-/** A former CA is drawn until its successor began, and one that a rollback withdrew until now. `now`: ms. */
+/** The CAs as bars of the time line. A former CA is drawn until its successor began, and one that a rollback withdrew until now. `now`: ms. */
 export function spansOf(
   kind: Authority["kind"],
   { cas, rotation }: Pick<Authorities, "cas" | "rotation">,
   now: number,
-): CaSpan[] {
+): LineSpan[] {
   const ofKind = cas.filter((ca) => ca.kind === kind);
-  const spans = ofKind.map((ca): CaSpan => {
+  const spans = ofKind.map((ca): LineSpan => {
     const [from, end] = [Date.parse(ca.not_before), Date.parse(ca.not_after)];
     const successors = ofKind.map((each) => Date.parse(each.not_before)).filter((each) => each > from);
     const to = ca.state === "former" ? Math.min(end, now, ...successors) : end;

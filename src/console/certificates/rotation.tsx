@@ -13,7 +13,7 @@ import {
   rotationBegins,
   stepOf,
   type Authority,
-} from "../needs/authorities.ts";
+} from "./authorities.ts";
 import { readEvents } from "../activity/log.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";

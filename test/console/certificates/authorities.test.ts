@@ -4,18 +4,15 @@ import { expect, test } from "bun:test";
 import type { Event as AuditEvent } from "../../../src/api/events.ts";
 import {
   caWord,
-  endsByWeek,
   lastSteering,
   progressOf,
   rotationBegins,
-  renewalShare,
   spansOf,
   stepOf,
   trustOf,
-  weeks,
   type Authority,
   type Rotation,
-} from "../../../src/console/needs/authorities.ts";
+} from "../../../src/console/certificates/authorities.ts";
 
 const ca = (state: Authority["state"], trusted = true): Authority => ({
   fingerprint: "ab",
@@ -65,15 +62,6 @@ test("a CA that a rollback withdrew is not a former one, in the rollback and aft
   const now = { ...fresh, state: "active" as const };
   expect(caWord(ca("former"), [ca("former"), now])).toBe("former");
   expect(caWord(fresh, [{ ...old, kind: "x509" }, fresh])).toBe("former");
-});
-
-test("certificates are counted by the week in which they end, and those that ended apart", () => {
-  const day = 86_400_000;
-  const { counts, ended } = endsByWeek([-day, 1, 6.9 * day, 7 * day, 89 * day, 400 * day], 0);
-  expect(counts).toHaveLength(weeks);
-  expect([counts[0], counts[1], counts.at(-1), ended]).toEqual([2, 1, 2, 1]);
-  // Thirty of ninety days.
-  expect(renewalShare * weeks * 7).toBe(30);
 });
 
 test("a CA is a bar until its successor began; the next one is planned while none is rotated", () => {
