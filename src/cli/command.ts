@@ -15,22 +15,24 @@ export type Implementation = {
   /** More help: special exit statuses, limits. */
   notes?: string;
   examples: readonly string[];
+  /** A long-running command with a configuration file: an unknown AGENT_ variable is refused. */
+  isService?: true;
   /** Returns the exit status; nothing means 0. Failures are thrown as AppError. */
   run(context: Context): Promise<number | void>;
 };
 
-type Meta = {
-  description: string;
-  /** A long-running command with a configuration file: an unknown AGENT_ variable is refused. */
-  isService?: true;
-};
-
-/** A citty command: `meta` is in the table, everything else is loaded when it is needed. `data`: the Context, from cli/run.ts. */
-export function lazyCommand(meta: Meta, load: () => Promise<Implementation>) {
+/** A citty command, which `file` exports as `name`. The file is loaded when more than the description is needed. */
+export function lazyCommand<Name extends string = "command">(
+  description: string,
+  file: () => Promise<Record<NoInfer<Name>, Implementation>>,
+  name = "command" as Name,
+) {
+  const load = async (): Promise<Implementation> => (await file())[name];
   return {
-    meta,
+    meta: { description },
     load,
     args: async () => withSecretFiles((await load()).args ?? {}),
+    /** `data`: the Context, from cli/run.ts. */
     run: async ({ data }: Pick<CommandContext<Args>, "data">) => (await load()).run(data),
   } satisfies CommandDef<Args> & { load: unknown };
 }

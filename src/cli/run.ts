@@ -6,7 +6,7 @@ import { AppError, fromSystemError } from "../base/errors.ts";
 import { cut, makeLog, maxTextLength, printable } from "../base/log.ts";
 import { redact } from "../base/redact.ts";
 import type { System } from "../base/system.ts";
-import type { Command, CommandTable, Context } from "./command.ts";
+import { lazyCommand, type Command, type CommandTable, type Context } from "./command.ts";
 import { allCommands, commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
 import { placesOf } from "./hints.ts";
@@ -77,7 +77,7 @@ async function withoutCommand(prefix: string, rest: readonly string[], system: S
   const { values } = parseFlags(rest, globalFlags(system), system.env);
   if (values.has("help")) return printHelp(prefix, system);
   if (prefix === "" && values.has("ipc-mode")) {
-    const { daemon } = await import("./node/daemon.ts");
+    const daemon = lazyCommand("Run the daemon", () => import("./node/daemon.ts"));
     return execute(daemon, rest, system);
   }
   const { groupHelp } = await import("./help.ts");
@@ -111,7 +111,7 @@ async function printTopic(topic: (typeof topics)[number], system: System): Promi
 async function execute(command: Command, rest: readonly string[], system: System): Promise<number> {
   const args = { ...globalFlags(system), ...(await command.args()) };
   const parsed = parseFlags(rest, args, system.env);
-  if (command.meta.isService === true) {
+  if ((await command.load()).isService === true) {
     const { refuseUnknownVariables } = await import("./environment.ts");
     await refuseUnknownVariables(system.env, args, allCommands);
   }

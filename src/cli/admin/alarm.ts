@@ -12,7 +12,6 @@ import type { Mark } from "../table.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { read, write } from "./api.ts";
 import { isNumber } from "./lookup.ts";
-import { targetFlags } from "./target.ts";
 
 const createLine = (slug: string) =>
   `${brand.executable} admin webhook create ${quoteWord(slug)} mailto:admin@example.org`;
@@ -21,7 +20,6 @@ export const list: Implementation = {
   args: {
     ...orgArg,
     all: { type: "boolean", description: "Also the newest that ended" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin alarm list acme`],
   async run(context) {
@@ -55,7 +53,6 @@ export const show: Implementation = {
   args: {
     ...orgArg,
     ALARM: { type: "positional", description: "The alarm's number, as `alarm list` shows it" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin alarm show acme 12`],
   async run(context) {
@@ -78,7 +75,7 @@ export const show: Implementation = {
 export const test: Implementation = {
   notes:
     "Goes to every webhook that gets alarms, also in quiet hours. `webhook deliveries` tells what became of it.",
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin alarm test acme`],
   async run(context) {
     const [slug = ""] = context.words;

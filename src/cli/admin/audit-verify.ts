@@ -5,7 +5,6 @@ import { AppError } from "../../base/errors.ts";
 import { onData } from "./data.ts";
 import { tableLine } from "../../base/log.ts";
 import type { Implementation } from "../command.ts";
-import { targetFlags } from "./target.ts";
 
 export const verify: Implementation = {
   notes:
@@ -27,7 +26,6 @@ export const verify: Implementation = {
       repeatable: true,
       description: "Accept this break, which you have examined, as it is now (repeatable)",
     },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin audit verify`,

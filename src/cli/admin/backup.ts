@@ -7,7 +7,7 @@ import { planReplaced } from "../../base/plan/plan-file.ts";
 import { onData, onlyPlanned, requireLocalTarget } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
-import { sayTarget, targetFlags } from "./target.ts";
+import { sayTarget } from "./target.ts";
 import type { Args } from "../values.ts";
 import type { Restored } from "../../server/backup/restore.ts";
 
@@ -25,7 +25,7 @@ export const backup: Implementation = {
     "A broken audit log is no reason to fail: the output says what was found in it (`audit_faults` with --json).\n" +
     "The secret key is not in the backup: copy it separately. The file does not depend on the kind of database: a backup\n" +
     "of SQLite can be restored into PostgreSQL, and the reverse.",
-  args: { ...fileArg, ...targetFlags },
+  args: fileArg,
   examples: [`${brand.executable} admin backup /backup/control-$(date +%F).db`],
   async run(context) {
     const { words, output } = context;
@@ -64,7 +64,6 @@ export const restore: Implementation = {
       type: "boolean",
       description: "Restore a file that this control plane may not have made (backups of 0.1.0 too)",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin restore /backup/control-2026-11-21.db`],
   async run(context) {

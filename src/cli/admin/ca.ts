@@ -8,7 +8,6 @@ import { AppError } from "../../base/errors.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
 import { read, write } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
-import { targetFlags } from "./target.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Cell } from "../table.ts";
@@ -16,7 +15,7 @@ import type { Values } from "../values.ts";
 import { orgArg, readDataOptions } from "../server/server-flags.ts";
 
 export const show: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin ca show acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -39,7 +38,6 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
       description: "The new CA certifies only IPv4 addresses of the organization: beside an offline CA",
     },
     now: { type: "boolean", description: "Do not wait for tunnels; also during a rotation" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin ca rotate acme`, `${brand.executable} admin ca rotate acme --pause`],
   async run(context) {
@@ -118,7 +116,6 @@ export const rotateKey: Implementation = {
 SQLite's file is rewritten, so that nothing encrypted with the old key stays in it; writes wait meanwhile.
 With PostgreSQL, the first run only adds the new key to the file. Copy the file to every replica, run the command
 again, and copy the file once more.`,
-  args: targetFlags,
   examples: [`${brand.executable} admin key rotate`],
   async run(context) {
     const { rotateSecretKey, formerKeyPath } = await import("../../server/backup/key-rotation.ts");

@@ -9,14 +9,13 @@ import { orgArg } from "../server/server-flags.ts";
 import { read } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
 import { nodeArg } from "./nodes/node-show.ts";
-import { targetFlags } from "./target.ts";
 
 type NextChanges = AnswerOf<typeof nodesApi.diff>;
 
 export const command: Implementation = {
   notes:
     "Compares the files that the node applied with those that it would get now. Blocked certificates are shown by their number; overrides on the machine itself are not seen. A machine shows its own view with `sync-config --dry-run`.",
-  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  args: { ...orgArg, ...nodeArg },
   examples: [`${brand.executable} admin diff acme laptop`],
   async run(context) {
     const [slug = "", name = ""] = context.words;

@@ -14,7 +14,6 @@ import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import type { Values } from "../values.ts";
 import { read, type Api } from "./api.ts";
-import { targetFlags } from "./target.ts";
 
 /** An event appears at most this much later. */
 const followMs = 2000;
@@ -43,7 +42,6 @@ staff. The actor of a change on the machine of the control plane is the operator
     },
     until: { type: "string", valueHint: "TIME", description: "Only events before this time" },
     follow: { type: "boolean", alias: "f", description: "Wait for new events, until Ctrl-C" },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin events acme`,

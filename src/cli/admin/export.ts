@@ -10,7 +10,6 @@ import type { ImportPlan } from "../../server/import-export/import-plan.ts";
 import type { Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import { orgArg } from "../server/server-flags.ts";
-import { targetFlags } from "./target.ts";
 
 export const exporting: Implementation = {
   notes:
@@ -21,7 +20,6 @@ export const exporting: Implementation = {
     DIR: { type: "positional", description: "A new directory" },
     plain: { type: "boolean", description: "Do not encrypt the private keys of the CAs" },
     passphrase: passphraseFlag,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin export acme acme-plain --passphrase-file -`],
   async run(context) {
@@ -86,7 +84,6 @@ export const importing: Implementation = {
     },
     ...ownerFlags,
     passphrase: passphraseFlag,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin import acme /etc/nebula`],
   async run(context) {

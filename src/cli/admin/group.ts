@@ -9,12 +9,11 @@ import { orgArg } from "../server/server-flags.ts";
 import type { Args } from "../values.ts";
 import { read, write } from "./api.ts";
 import { checked } from "./lookup.ts";
-import { targetFlags } from "./target.ts";
 
 const groupArg: Args = { NAME: { type: "positional", description: "The group's name" } };
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin group list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -38,7 +37,7 @@ const descriptionFlag = {
 } as const;
 
 export const create: Implementation = {
-  args: { ...orgArg, ...groupArg, description: descriptionFlag, ...targetFlags },
+  args: { ...orgArg, ...groupArg, description: descriptionFlag },
   examples: [`${brand.executable} admin group create acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
@@ -50,7 +49,7 @@ export const create: Implementation = {
 };
 
 export const update: Implementation = {
-  args: { ...orgArg, ...groupArg, description: { ...descriptionFlag, required: true }, ...targetFlags },
+  args: { ...orgArg, ...groupArg, description: { ...descriptionFlag, required: true } },
   examples: [`${brand.executable} admin group update acme web --description "Web servers"`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
@@ -61,7 +60,7 @@ export const update: Implementation = {
 };
 
 export const remove: Implementation = {
-  args: { ...orgArg, ...groupArg, ...targetFlags },
+  args: { ...orgArg, ...groupArg },
   examples: [`${brand.executable} admin group delete acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;

@@ -14,7 +14,6 @@ import type { Args } from "../values.ts";
 import { read, write } from "./api.ts";
 import { checked } from "./lookup.ts";
 import { changedLines, readChanges, settingFacts, settingFlags } from "./setting-flags.ts";
-import { targetFlags } from "./target.ts";
 
 type Organization = AnswerOf<typeof organizationsApi.retrieve>;
 
@@ -38,7 +37,6 @@ export const create: Implementation = {
       default: "1",
       description: "Version of the overlay certificates",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin org create acme --network 10.77.0.0/16 --owner ada@example.org`],
   async run(context) {
@@ -91,7 +89,7 @@ const rolloutLine = (slug: string) =>
 
 export const update: Implementation = {
   notes: `--config-overrides reaches all nodes at once. ${rolloutLine("SLUG")} tries the same file on one node first.`,
-  args: { ...slugArg, ...settingFlags(organizationSettings), ...targetFlags },
+  args: { ...slugArg, ...settingFlags(organizationSettings) },
   examples: [
     `${brand.executable} admin org update acme --certificate-version both`,
     `${brand.executable} admin org update acme --names all`,
@@ -117,7 +115,6 @@ export const update: Implementation = {
 };
 
 export const list: Implementation = {
-  args: targetFlags,
   examples: [`${brand.executable} admin org list`],
   async run(context) {
     const organizations = await read(context, (api) => api.all(organizationsApi.list, {}));
@@ -139,7 +136,7 @@ export const list: Implementation = {
 
 export const show: Implementation = {
   notes: `The settings have the names of their flags: see \`${brand.executable} admin org update --help\`.`,
-  args: { ...slugArg, ...targetFlags },
+  args: slugArg,
   examples: [`${brand.executable} admin org show acme`],
   async run(context) {
     const org = await read(context, (api) =>
@@ -180,7 +177,6 @@ export const remove: Implementation = {
   args: {
     ...slugArg,
     confirm: { type: "string", valueHint: "SLUG", description: "The slug again: nothing is asked" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin org delete acme --confirm acme`],
   async run(context) {

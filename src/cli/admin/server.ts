@@ -6,13 +6,11 @@ import { brand } from "../../brand.ts";
 import { formatTime } from "../../base/quantities.ts";
 import type { Implementation } from "../command.ts";
 import { read, write } from "./api.ts";
-import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
   notes:
     "Only servers on PostgreSQL are listed: one server at most uses a SQLite file. A server that ended without a stop is\n" +
     "listed for an hour.",
-  args: targetFlags,
   examples: [`${brand.executable} admin server list`],
   async run(context) {
     const { servers, database, warnings } = await read(context, (api) => api.call(serversApi.list, {}));
@@ -34,7 +32,6 @@ export const confirmClock: Implementation = {
   notes:
     "After a jump of its clock, a control plane signs no certificate until the clock is back: what is signed by a wrong clock,\n" +
     "no node can use. This command says that what the clock shows is right. The clock of this machine must agree with it.",
-  args: targetFlags,
   examples: [`${brand.executable} admin clock confirm`],
   async run(context) {
     const time = formatTime(context.system.now());

@@ -12,7 +12,7 @@ import type { Args } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
 import { checked, idOf, isNumber } from "./lookup.ts";
 import { readChanges, readSettings, settingFlags } from "./setting-flags.ts";
-import { chooseTarget, targetFlags } from "./target.ts";
+import { chooseTarget } from "./target.ts";
 
 /** The URL of a new webhook is a word, not a flag. */
 const { url: _, ...settingsOfNew } = webhookSettings;
@@ -34,7 +34,7 @@ const paramsOf = async (api: Api, slug: string, word: string) => ({
 });
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin webhook list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -65,7 +65,6 @@ export const create: Implementation = {
     ...orgArg,
     URL: { type: "positional", description: "The URL that gets the events" },
     ...settingFlags(settingsOfNew, { isNew: true }),
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin webhook create acme mailto:admin@example.org`,
@@ -104,7 +103,6 @@ export const update: Implementation = {
     ...orgArg,
     ...webhookArg,
     ...settingFlags(webhookSettings),
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin webhook update acme 3 --event '*'`],
   async run(context) {
@@ -120,7 +118,7 @@ export const update: Implementation = {
 };
 
 export const remove: Implementation = {
-  args: { ...orgArg, ...webhookArg, ...targetFlags },
+  args: { ...orgArg, ...webhookArg },
   examples: [`${brand.executable} admin webhook delete acme 3`],
   async run(context) {
     const [slug = "", word = ""] = context.words;
@@ -135,7 +133,7 @@ export const remove: Implementation = {
 };
 
 export const deliveries: Implementation = {
-  args: { ...orgArg, ...webhookArg, ...targetFlags },
+  args: { ...orgArg, ...webhookArg },
   examples: [`${brand.executable} admin webhook deliveries acme 3`],
   async run(context) {
     const [slug = "", word = ""] = context.words;
@@ -168,7 +166,6 @@ export const sendAgain: Implementation = {
     ...orgArg,
     ...webhookArg,
     DELIVERY: { type: "positional", description: "The delivery's number, as `deliveries` lists it" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin webhook send-again acme 3 41`],
   async run(context) {

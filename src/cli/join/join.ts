@@ -26,8 +26,8 @@ export async function joinWith(key: Joining, context: Context): Promise<number> 
   }
   await join(key, context);
   if (values.on("foreground")) {
-    const { daemon } = await import("../node/daemon.ts");
-    return (await daemon.run({ data: context })) ?? 0;
+    const { command: daemon } = await import("../node/daemon.ts");
+    return (await daemon.run(context)) ?? 0;
   }
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const organization = openOrganization(settings.configRoot, key.slug);

@@ -107,8 +107,8 @@ export const up: Implementation = {
       return joinWith(key, context);
     }
     if (!context.values.on("foreground")) return startAll(context);
-    const { daemon } = await import("../node/daemon.ts");
-    return (await daemon.run({ data: context })) ?? 0;
+    const { command: daemon } = await import("../node/daemon.ts");
+    return (await daemon.run(context)) ?? 0;
   },
 };
 

@@ -2,11 +2,11 @@
 
 import { brand } from "../../brand.ts";
 import { makeLog } from "../../base/log.ts";
-import { lazyCommand } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { logOptions } from "../settings.ts";
 
-export const daemon = lazyCommand({ description: "Run the daemon" }, async () => ({
+export const command: Implementation = {
   examples: [`${brand.executable} --ipc-mode socket`],
   async run({ system, settings, output }) {
     const { requireIpcMode } = await import("../../platform/service-manager.ts");
@@ -28,4 +28,4 @@ export const daemon = lazyCommand({ description: "Run the daemon" }, async () =>
     const controlPlane = connectControlPlane(settings, system, log);
     return runDaemon(daemonSettings, { system, log, controlPlane });
   },
-}));
+};

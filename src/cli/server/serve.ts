@@ -122,6 +122,7 @@ export const command: Implementation = {
     'With --json, it prints one line when it is ready: {"url":"http://127.0.0.1:8420"}.\n' +
     "SIGTERM ends it cleanly; a second one ends it at once.",
   args,
+  isService: true,
   examples: [
     `${brand.executable} serve`,
     `${brand.executable} serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org`,

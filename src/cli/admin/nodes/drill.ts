@@ -12,7 +12,6 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked, isNumber, nodeByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 type Kind = (typeof drillKinds)[number];
 type Shown = v.InferInput<typeof Drill>;
@@ -49,7 +48,6 @@ const drillCommand = (kind: Kind, role: "lighthouse" | "relay" | undefined): Imp
           } as const,
         }),
     for: { type: "string", valueHint: "D", description: "For how long: 10s to 10m (default: 60s)" },
-    ...targetFlags,
   },
   examples: [`${commands} ${kind} acme --for 60s`],
   async run(context) {
@@ -109,7 +107,7 @@ function numberIn([, given]: readonly string[]): number | undefined {
 }
 
 export const show: Implementation = {
-  args: { ...orgArg, ...idArg, ...targetFlags },
+  args: { ...orgArg, ...idArg },
   examples: [`${commands} show acme`, `${commands} show acme 3`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -121,7 +119,7 @@ export const abort: Implementation = {
   notes:
     "Nodes hear of it within seconds, in server mode within a minute. A drill without the control plane cannot be aborted: its\n" +
     "nodes do not contact the control plane.",
-  args: { ...orgArg, ...idArg, ...targetFlags },
+  args: { ...orgArg, ...idArg },
   examples: [`${commands} abort acme`, `${commands} abort acme 3`],
   async run(context) {
     const [slug = ""] = context.words;

@@ -9,12 +9,11 @@ import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
 import { read, write } from "../api.ts";
 import { checked, nodeByName, idOf } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 const domainOf = (slug: string) => `${slug}.${brand.internalDomain}`;
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin name list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -46,7 +45,6 @@ export const create: Implementation = {
       valueHint: "IP",
       description: "An address in a subnet that the node routes, instead of the node's own",
     },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin name create acme db --to beta`,
@@ -71,7 +69,6 @@ export const remove: Implementation = {
   args: {
     ...orgArg,
     NAME: { type: "positional", description: "The alias, without the domain, or its number" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin name delete acme db`],
   async run(context) {

@@ -11,13 +11,12 @@ import type { Cell, Facts } from "../../table.ts";
 import type { Args } from "../../values.ts";
 import { read, type Api } from "../api.ts";
 import { memberEmails, nodeByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 import { isExit } from "../../../protocol/routing/roles.ts";
 
 export const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
 
 export const show: Implementation = {
-  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  args: { ...orgArg, ...nodeArg },
   examples: [`${brand.executable} admin node show acme laptop`],
   async run(context) {
     const [slug = "", name = ""] = context.words;

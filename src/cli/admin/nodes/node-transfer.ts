@@ -9,7 +9,6 @@ import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
 import { nodeByName } from "../lookup.ts";
 import { nodeArg } from "./node-show.ts";
-import { targetFlags } from "../target.ts";
 
 export const transfer: Implementation = {
   notes:
@@ -20,7 +19,6 @@ export const transfer: Implementation = {
     ...nodeArg,
     to: { type: "string", valueHint: "EMAIL", description: "The member whose node it becomes" },
     "to-organization": { type: "boolean", description: "It becomes the organization's" },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin node transfer acme laptop --to ada@example.org`,

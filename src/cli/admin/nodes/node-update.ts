@@ -13,10 +13,9 @@ import { write } from "../api.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "../lookup.ts";
 import { readChanges, settingFlags } from "../setting-flags.ts";
 import { nodeArg } from "./node-show.ts";
-import { targetFlags } from "../target.ts";
 
 export const update: Implementation = {
-  args: { ...orgArg, ...nodeArg, ...settingFlags(nodeSettings), ...targetFlags },
+  args: { ...orgArg, ...nodeArg, ...settingFlags(nodeSettings) },
   examples: [
     `${brand.executable} admin node update acme laptop --add-group staff --remove-group guests`,
     `${brand.executable} admin node update acme router --add-subnet 192.168.7.0/24 --relay`,

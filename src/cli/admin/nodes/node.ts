@@ -15,7 +15,6 @@ import { read, write, type Api } from "../api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";
 import { shownGroups } from "../../../protocol/shown-groups.ts";
 import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
-import { targetFlags } from "../target.ts";
 
 export const list: Implementation = {
   args: {
@@ -29,7 +28,6 @@ export const list: Implementation = {
       type: "boolean",
       description: "List the end of each certificate; the one that ends first is on top",
     },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin node list acme`,
@@ -120,7 +118,6 @@ export const create: Implementation = {
       description: "The overlay address (default: the next free one)",
     },
     group: { ...groupFlag, description: "A group of the node (repeatable)" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin node create acme laptop --group staff`],
   async run(context) {
@@ -154,7 +151,6 @@ export const rename: Implementation = {
     ...orgArg,
     ...nodeArg,
     NEW: { type: "positional", description: "The new name" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin node rename acme laptop adas-laptop`],
   async run(context) {
@@ -170,7 +166,7 @@ export const rename: Implementation = {
 const reasonFlag = { type: "string", valueHint: "TEXT", description: "The reason to tell the node" } as const;
 
 export const revoke: Implementation = {
-  args: { ...orgArg, ...nodeArg, reason: reasonFlag, ...targetFlags },
+  args: { ...orgArg, ...nodeArg, reason: reasonFlag },
   examples: [`${brand.executable} admin node revoke acme laptop --reason stolen`],
   async run(context) {
     const { words, output, values } = context;
@@ -219,7 +215,7 @@ async function isOnlyLighthouse(api: Api, slug: string, node: Node): Promise<boo
 }
 
 export const restore: Implementation = {
-  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  args: { ...orgArg, ...nodeArg },
   examples: [`${brand.executable} admin node restore acme laptop`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
@@ -244,7 +240,7 @@ export const restore: Implementation = {
 export const renew: Implementation = {
   notes:
     "The node fetches them at once. Certificates are renewed by themselves in time: this is for a test, or after a change.",
-  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  args: { ...orgArg, ...nodeArg },
   examples: [`${brand.executable} admin node renew acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;

@@ -7,7 +7,6 @@ import { given } from "../../../base/given.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read } from "../api.ts";
 import { nodeByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 export const list: Implementation = {
   args: {
@@ -23,7 +22,6 @@ export const list: Implementation = {
       valueHint: "answers|broken|not_probed",
       description: "Only paths whose probes are answered, are no longer answered, or were not sent",
     },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin path list acme`,

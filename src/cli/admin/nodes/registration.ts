@@ -9,7 +9,6 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { isNumber } from "../lookup.ts";
 import { read, write, type Api, type Prepared } from "../api.ts";
-import { targetFlags } from "../target.ts";
 
 const registrationsIn = (api: Api, slug: string, { isApproved }: { isApproved: boolean }) =>
   api.all(registrationsApi.list, { slug }, isApproved ? { state: "approved" } : {});
@@ -20,7 +19,6 @@ export const list: Implementation = {
   args: {
     ...orgArg,
     ...approvedFlag("Those that were approved and have not come back yet"),
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin registration list acme`,
@@ -87,7 +85,7 @@ async function answer(
 
 export const approve: Implementation = {
   notes: "The machine goes on by itself within half a minute.",
-  args: { ...orgArg, ...waitingArg, ...targetFlags },
+  args: { ...orgArg, ...waitingArg },
   examples: [`${brand.executable} admin registration approve acme 3`],
   run: (context) => answer(context, "Approved", (params) => request(registrationsApi.approve, params)),
 };
@@ -99,7 +97,6 @@ An approved machine that has come back is a node: \`${brand.executable} admin no
     ...orgArg,
     ...waitingArg,
     ...approvedFlag("Withdraw the approval of a machine that has not come back yet"),
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin registration refuse acme 3`,

@@ -9,7 +9,6 @@ import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { nodeByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 const sizeOf = (bytes: number | null) => (bytes === null ? null : formatSize(bytes));
 
@@ -17,7 +16,7 @@ export const list: Implementation = {
   notes:
     "FORWARDED: what the relay sent on for other nodes in this month (UTC), with the headers of the underlay.\n" +
     "Relays on Linux with nftables count; for others it is empty.",
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin relay list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -47,7 +46,6 @@ export const limit: Implementation = {
     ...orgArg,
     NODE: { type: "positional", description: "The name of the relay" },
     LIMIT: { type: "positional", description: "A size such as 500GB, for each month, or none" },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin relay limit acme lh1 500GB`,

@@ -21,7 +21,6 @@ import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked, isNumber } from "../lookup.ts";
 import { readSettings, settingFlags } from "../setting-flags.ts";
-import { targetFlags } from "../target.ts";
 
 const idArg = {
   ID: {
@@ -65,7 +64,7 @@ const passedOf = ({ rings }: Shown) => {
 };
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${commands} list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -96,7 +95,7 @@ async function rolloutId(context: Context): Promise<number> {
 }
 
 export const show: Implementation = {
-  args: { ...orgArg, ...idArg, ...targetFlags },
+  args: { ...orgArg, ...idArg },
   examples: [`${commands} show acme`, `${commands} show acme 3`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -150,7 +149,6 @@ export const create: Implementation = {
       valueHint: "D",
       description: `How long a ring is watched (default: ${usualWatchS / 60}m)`,
     },
-    ...targetFlags,
   },
   examples: [
     `${commands} create acme --engine 1.12.0`,
@@ -224,7 +222,7 @@ const effects = {
 /** The command that pauses, resumes or aborts. */
 const steerCommand = (action: (typeof rolloutActions)[number], notes: string): Implementation => ({
   notes,
-  args: { ...orgArg, ...idArg, ...targetFlags },
+  args: { ...orgArg, ...idArg },
   examples: [`${commands} ${action} acme`, `${commands} ${action} acme 3`],
   async run(context) {
     const [slug = ""] = context.words;

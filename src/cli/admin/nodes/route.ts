@@ -12,7 +12,6 @@ import { orgArg } from "../../server/server-flags.ts";
 import type { Flags } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, nodeByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 const networkArg = {
   NETWORK: { type: "positional", description: "The network as other nodes see it, such as 192.168.7.0/24" },
@@ -61,7 +60,7 @@ export function stateOf({ approved, maintenance, online, offered, state, why }: 
 }
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin route list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -72,7 +71,7 @@ export const list: Implementation = {
 };
 
 export const show: Implementation = {
-  args: { ...orgArg, ...networkArg, ...targetFlags },
+  args: { ...orgArg, ...networkArg },
   examples: [`${brand.executable} admin route show acme 192.168.7.0/24`],
   async run(context) {
     const [slug = "", network = ""] = context.words;
@@ -97,7 +96,7 @@ export const create: Implementation = {
   notes:
     "Several routers of one network stand in for each other: nodes use the one with the lowest metric that works, among\n" +
     `equals the nearest. On a router, root makes the machine ready: ${brand.executable} up --advertise NETWORK`,
-  args: { ...orgArg, ...networkArg, ...viaFlag("A router (repeatable)"), ...metricFlag, ...targetFlags },
+  args: { ...orgArg, ...networkArg, ...viaFlag("A router (repeatable)"), ...metricFlag },
   examples: [
     `${brand.executable} admin route create acme 192.168.7.0/24 --via router1 --via router2`,
     `${brand.executable} admin route create acme 192.168.7.0/24 --via router3 --metric 200`,
@@ -144,7 +143,6 @@ export const update: Implementation = {
       description: "Use the other routers, as long as one of them works",
       negativeDescription: "Use it again",
     },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin route update acme 192.168.7.0/24 --via router1 --maintenance`,
@@ -174,7 +172,6 @@ export const remove: Implementation = {
     ...orgArg,
     ...networkArg,
     ...viaFlag("Only this router (repeatable); otherwise all of the network"),
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin route delete acme 192.168.7.0/24 --via router1`,

@@ -10,7 +10,6 @@ import { orgArg } from "../../server/server-flags.ts";
 import { read } from "../api.ts";
 import { momentOf } from "../events.ts";
 import { nodeByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 export const list: Implementation = {
   args: {
@@ -33,7 +32,6 @@ export const list: Implementation = {
       default: "200",
       description: `How many kinds, at most ${maxFlows}`,
     },
-    ...targetFlags,
   },
   notes: `Nodes report flows where the organization wants it: \`${brand.executable} admin org update ORG --flows on\`. Counts are of
 whole days (UTC). A flow that an engine refuses is seen by its sender alone. Each run is an event of the audit log.`,

@@ -13,7 +13,6 @@ import type { Context, Implementation } from "../../command.ts";
 import type { Flags } from "../../values.ts";
 import { read } from "../api.ts";
 import { fileByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 import { momentOf } from "../events.ts";
 
 export const pastFlags: Flags = {
@@ -132,7 +131,6 @@ export const verifyReport: Implementation = {
       valueHint: "HASH",
       description: "A hash of the audit log that you noted earlier",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin audit verify-report db1.report --key node-config.json --head HASH`],
   async run({ values, words, output }) {

@@ -4,7 +4,6 @@ import { organizationsApi } from "../../../api/organizations.ts";
 import { brand } from "../../../brand.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { read } from "../api.ts";
-import { targetFlags } from "../target.ts";
 import { readPolicy } from "./policy.ts";
 
 export const importing: Implementation = {
@@ -22,7 +21,6 @@ export const importing: Implementation = {
       description:
         "The organization that it is for. Networks as sources are imported if they do not overlap its overlay; without this, none is",
     },
-    ...targetFlags,
   },
   notes: "Changes nothing. Each line that has no equal is named on standard error, with the reason.",
   examples: [

@@ -9,7 +9,6 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, type Api } from "../api.ts";
 import { nodeByName } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
 import { pruneFlag, readPolicy } from "./policy.ts";
 
@@ -25,7 +24,6 @@ export const test: Implementation = {
     PORT: { type: "positional", required: false, description: "5432, tcp/5432, udp/53 or icmp" },
     ...pruneFlag,
     ...pastFlags,
-    ...targetFlags,
   },
   notes:
     "Without FILE: runs the tests that are in force. With FROM, TO and PORT after ORG: whether one node may reach another, " +

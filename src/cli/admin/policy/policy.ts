@@ -16,7 +16,6 @@ import { read, write } from "../api.ts";
 import { momentOf } from "../events.ts";
 import { fileByName } from "../lookup.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
-import { targetFlags } from "../target.ts";
 
 const fileArg: Args = {
   FILE: { type: "positional", description: "The policy: YAML or JSON, - for standard input" },
@@ -38,7 +37,7 @@ export async function readPolicy(file: string, { system }: Context): Promise<str
 }
 
 export const get: Implementation = {
-  args: { ...orgArg, ...pastFlags, ...targetFlags },
+  args: { ...orgArg, ...pastFlags },
   examples: [
     `${brand.executable} admin policy get acme > policy.yaml`,
     `${brand.executable} admin policy get acme --at 2026-03-01T12:00Z`,
@@ -70,7 +69,6 @@ export const propose: Implementation = {
       description:
         "Look at flows since then: 14d (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC (default: 30d, all that are kept)",
     },
-    ...targetFlags,
   },
   notes:
     "Today's rules narrowed to what reported flows used, where every node on a rule's target side reported completely for the\n" +
@@ -99,7 +97,7 @@ export const propose: Implementation = {
 };
 
 export const plan: Implementation = {
-  args: { ...orgArg, ...fileArg, ...pruneFlag, ...targetFlags },
+  args: { ...orgArg, ...fileArg, ...pruneFlag },
   notes: "Exit status 1: a test of the policy fails, so that apply would refuse it.",
   examples: [`${brand.executable} admin policy plan acme policy.yaml --prune`],
   async run(context) {
@@ -135,7 +133,6 @@ export const apply: Implementation = {
       valueHint: "TIME",
       description: "Go back after this time (10m) unless `policy confirm` is run",
     },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin policy apply acme policy.yaml --prune --confirm 10m`,
@@ -165,7 +162,7 @@ export const apply: Implementation = {
 };
 
 export const confirm: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin policy confirm acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -175,7 +172,7 @@ export const confirm: Implementation = {
 };
 
 export const revert: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin policy revert acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -194,7 +191,6 @@ export const update: Implementation = {
       valueHint: "on|off",
       description: "on: rules, groups and memberships are changed by `policy apply` only",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin policy update acme --by-file on`],
   async run(context) {

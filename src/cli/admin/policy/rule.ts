@@ -13,14 +13,13 @@ import { given } from "../../../base/given.ts";
 import type { Flags, Values } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, isNumber, missingGroups, sayNewGroups } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 import { linesOf, openedNetworks, openedText, type Opened, type Opening } from "./opened-networks.ts";
 import { idsOf, readSide, shownSide, sideNames, unknownIds, type IdOf, type Side } from "./rule-sides.ts";
 
 type Rule = ItemOf<typeof rulesApi.list>;
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin rule list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -94,7 +93,6 @@ export const create: Implementation = {
     peer: { ...ruleFlags.peer, default: "any" },
     target: { ...ruleFlags.target, default: "any" },
     description: ruleFlags.description,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin rule create acme --protocol tcp --ports 443 --target group:web`],
   async run(context) {
@@ -139,7 +137,6 @@ export const update: Implementation = {
     ...orgArg,
     ID: { type: "positional", description: "The rule's number" },
     ...ruleFlags,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin rule update acme 3 --ports 8443 --peer group:staff`],
   async run(context) {
@@ -241,7 +238,7 @@ function readId(id: string): number {
 }
 
 export const remove: Implementation = {
-  args: { ...orgArg, ID: { type: "positional", description: "The rule's number" }, ...targetFlags },
+  args: { ...orgArg, ID: { type: "positional", description: "The rule's number" } },
   examples: [`${brand.executable} admin rule delete acme 3`],
   async run(context) {
     const [slug = "", word = ""] = context.words;

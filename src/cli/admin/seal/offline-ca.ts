@@ -7,7 +7,6 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
 import { leastPassphrase, passphraseFlag, readPassphrase, requireLong } from "../passphrase.ts";
-import { targetFlags } from "../target.ts";
 
 export const makeCa: Implementation = {
   notes: `Writes the key to FILE and the certificate to FILE.crt, and sends the certificate: all nodes trust this CA from then on. The key is
@@ -17,7 +16,6 @@ of a signer, not on the control plane. Only an owner can send the certificate. I
     ...orgArg,
     FILE: { type: "positional", description: "File of the encrypted key" },
     passphrase: passphraseFlag,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin seal ca acme acme-offline.key`],
   async run(context) {

@@ -6,12 +6,11 @@ import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Cell } from "../../table.ts";
 import { read } from "../api.ts";
-import { targetFlags } from "../target.ts";
 
 export const pending: Implementation = {
   notes: `Lists the nodes that need a certificate of the offline CA: members of the privileged groups of the newest seal, lighthouses, relays,
 routers and exits. A certificate is due ${sealedRenewalDays} days before its end. \`sign\` makes them.`,
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin seal pending acme`],
   async run(context) {
     const [slug = ""] = context.words;

@@ -14,7 +14,6 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Flags } from "../../values.ts";
 import { read, write } from "../api.ts";
-import { targetFlags } from "../target.ts";
 
 type Answer = AnswerOf<typeof sealsApi.list>;
 type NextSeal = typeof import("../../../server/config/next-seal.ts");
@@ -43,7 +42,6 @@ sign on standard output. Each signer signs it. Nodes that hold a seal tell what 
       description: "Nodes tell what the seal would refuse. `sign --enforce` follows",
     },
     ...signerFlag,
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin seal init acme --observe --signer ~/.ssh/id_ed25519.pub > acme-1.seal`,
@@ -78,7 +76,6 @@ the last \`publish\` printed. The control plane keeps the seals that changed the
       description: "The last seal that you signed or reviewed: its hash, at least 16 digits, or its file",
     },
     ...signerFlag,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin seal review acme --known 5f0c9a2b7d31e486 > acme-2.seal`],
   async run(context) {
@@ -105,7 +102,6 @@ export const publish: Implementation = {
       repeatable: true,
       description: "A signature by ssh-keygen (default: FILE.sig); repeat it for each signature",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin seal publish acme acme-1.seal`],
   async run(context) {
@@ -138,7 +134,7 @@ export const publish: Implementation = {
 export const forget: Implementation = {
   notes: `For an organization whose signers are all lost: the control plane hands its seals out no more. Each node keeps the seal that it
 holds until root runs \`${brand.executable} unseal\` there. Then begin again with \`init\`. It asks first.`,
-  args: { ...orgArg, yes: { type: "boolean", description: "Ask nothing" }, ...targetFlags },
+  args: { ...orgArg, yes: { type: "boolean", description: "Ask nothing" } },
   examples: [`${brand.executable} admin seal forget acme`],
   async run(context) {
     const { settings, system, values, words } = context;
@@ -162,7 +158,7 @@ holds until root runs \`${brand.executable} unseal\` there. Then begin again wit
 export const show: Implementation = {
   notes:
     "What the control plane says of the seals. A node that holds another one shows that in `status`. A token needs the scope policy.",
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin seal show acme`],
   async run(context) {
     const [slug = ""] = context.words;

@@ -16,7 +16,6 @@ import { orgArg } from "../../server/server-flags.ts";
 import type { Flags } from "../../values.ts";
 import { write, type Api } from "../api.ts";
 import { passphraseFlag, readPassphrase } from "../passphrase.ts";
-import { targetFlags } from "../target.ts";
 import { requireWords } from "./host-key-words.ts";
 import { plannedSeal, type Plan } from "./plan-seal.ts";
 import { openRecords, recordsFlag, type Kept, type Records } from "./records.ts";
@@ -92,7 +91,7 @@ export const sign: Implementation = {
   notes: `Shows all that changes from the last seal that you signed, asks for the words of each new host key, which \`${brand.executable} key-words\` prints on the
 machine itself, and then signs: certificates of the nodes with the offline CA, and the seal with \`ssh-keygen\`. It publishes both. Run it on the
 machine of a signer. What you sign is noted there, and a second seal with the same number is refused. Nothing of the CA's key leaves the machine.`,
-  args: { ...orgArg, ...signFlags, passphrase: passphraseFlag, ...recordsFlag, ...targetFlags },
+  args: { ...orgArg, ...signFlags, passphrase: passphraseFlag, ...recordsFlag },
   examples: [
     `${brand.executable} admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --privileged db`,
   ],

@@ -8,7 +8,6 @@ import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 const domainArg = { DOMAIN: { type: "positional", description: "A domain such as example.org" } } as const;
 
@@ -19,7 +18,7 @@ const numberOf = (api: Api, slug: string, word: string) => {
 };
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin domain list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -42,7 +41,7 @@ export const list: Implementation = {
 
 export const create: Implementation = {
   notes: "The domain counts once `check` has found its TXT record, or staff have vouched for it.",
-  args: { ...orgArg, ...domainArg, ...targetFlags },
+  args: { ...orgArg, ...domainArg },
   examples: [`${brand.executable} admin domain create acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
@@ -55,7 +54,7 @@ export const create: Implementation = {
 };
 
 export const check: Implementation = {
-  args: { ...orgArg, ...domainArg, ...targetFlags },
+  args: { ...orgArg, ...domainArg },
   examples: [`${brand.executable} admin domain check acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
@@ -68,7 +67,7 @@ export const check: Implementation = {
 
 export const vouch: Implementation = {
   notes: "For staff, who know by other means that the domain is the organization's.",
-  args: { ...orgArg, ...domainArg, ...targetFlags },
+  args: { ...orgArg, ...domainArg },
   examples: [`${brand.executable} admin domain vouch acme example.org`],
   async run(context) {
     const [organization = "", domain = ""] = context.words;
@@ -79,7 +78,7 @@ export const vouch: Implementation = {
 };
 
 export const remove: Implementation = {
-  args: { ...orgArg, ...domainArg, ...targetFlags },
+  args: { ...orgArg, ...domainArg },
   examples: [`${brand.executable} admin domain delete acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;

@@ -7,10 +7,8 @@ import { readPassword } from "./user.ts";
 import { factorsApi, signInRulesApi, totpApi } from "../../../api/factors/factors.ts";
 import { request } from "../../../api/request.ts";
 import { read, write } from "../api.ts";
-import { targetFlags } from "../target.ts";
 
 export const list: Implementation = {
-  args: targetFlags,
   examples: [`${brand.executable} admin factor list`],
   async run(context) {
     const factors = await read(context, (api) => api.call(factorsApi.retrieve, {}));
@@ -35,7 +33,6 @@ once: each replaces the app one time. Keep them away from the phone.`,
       valueHint: "FILE",
       description: "Read your password from a file (- is standard input)",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin factor add`, `${brand.executable} admin factor add --code 123456`],
   async run(context) {
@@ -68,7 +65,6 @@ async function qrCode(text: string): Promise<string> {
 }
 
 export const remove: Implementation = {
-  args: targetFlags,
   examples: [`${brand.executable} admin factor remove`],
   async run(context) {
     const removed = await write(context, () => request(totpApi.delete, {}));
@@ -78,7 +74,6 @@ export const remove: Implementation = {
 };
 
 export const codes: Implementation = {
-  args: targetFlags,
   examples: [`${brand.executable} admin factor codes`],
   async run(context) {
     const made = await write(context, () => request(factorsApi.createCodes, {}));
@@ -89,7 +84,6 @@ export const codes: Implementation = {
 export const staff: Implementation = {
   args: {
     RULE: { type: "positional", description: "required or optional" },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin factor staff required`],
   async run(context) {

@@ -21,7 +21,6 @@ import { given } from "../../../base/given.ts";
 import type { Args } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, memberByEmail } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The member's e-mail address" } };
 const roleFlag = {
@@ -33,7 +32,7 @@ const roleFlag = {
 const membersOf = (api: Api, slug: string) => api.all(membersApi.list, { slug });
 
 export const memberList: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin member list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -77,13 +76,13 @@ async function addMember(context: Context): Promise<void> {
 }
 
 export const memberCreate: Implementation = {
-  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" }, ...targetFlags },
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" } },
   examples: [`${brand.executable} admin member create acme ada@example.org --role admin`],
   run: addMember,
 };
 
 export const memberUpdate: Implementation = {
-  args: { ...orgArg, ...emailArg, role: { ...roleFlag, required: true }, ...ownerIdFlag, ...targetFlags },
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, required: true }, ...ownerIdFlag },
   examples: [`${brand.executable} admin member update acme ada@example.org --role owner`],
   async run(context) {
     const { words, values, output } = context;
@@ -117,7 +116,7 @@ export const memberUpdate: Implementation = {
 };
 
 export const memberDelete: Implementation = {
-  args: { ...orgArg, ...emailArg, ...leaverFlags, ...targetFlags },
+  args: { ...orgArg, ...emailArg, ...leaverFlags },
   examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
@@ -147,7 +146,7 @@ export const memberDelete: Implementation = {
 export const invitationList: Implementation = {
   notes:
     "Open invitations. A link is shown only once; `invitation create` again makes a new one and ends the old one.",
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin invitation list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -167,13 +166,13 @@ export const invitationList: Implementation = {
 
 export const invitationCreate: Implementation = {
   notes: "A user that the operator created joins at once, without a link.",
-  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" }, ...targetFlags },
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" } },
   examples: [`${brand.executable} admin invitation create acme ada@example.org`],
   run: addMember,
 };
 
 export const invitationDelete: Implementation = {
-  args: { ...orgArg, ...emailArg, ...targetFlags },
+  args: { ...orgArg, ...emailArg },
   examples: [`${brand.executable} admin invitation delete acme ada@example.org`],
   async run(context) {
     const [slug = "", address = ""] = context.words;

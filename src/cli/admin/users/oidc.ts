@@ -14,7 +14,6 @@ import type { Flags } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";
 import { readSettings, settingFlags } from "../setting-flags.ts";
-import { targetFlags } from "../target.ts";
 
 const orgFlag: Flags = {
   org: {
@@ -41,7 +40,7 @@ const numberOf = (api: Api, slug: string | undefined, word: string) => {
 };
 
 export const list: Implementation = {
-  args: { ...orgFlag, ...targetFlags },
+  args: orgFlag,
   examples: [`${brand.executable} admin oidc list`],
   async run(context) {
     const providers = await read(context, (api) => listIn(api, orgOf(context)));
@@ -79,7 +78,6 @@ internal ones only with --webhook-allow.`,
       description: "The client that you registered (default: none yet; `oidc update` adds it)",
     },
     ...orgFlag,
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org`,
@@ -114,7 +112,6 @@ export const update: Implementation = {
     ...providerArg,
     ...settingFlags(providerSettings),
     ...orgFlag,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin oidc update Company --role net-admins=acme:admin`],
   async run(context) {
@@ -139,7 +136,7 @@ const organizationChange =
 export const remove: Implementation = {
   notes:
     "Users stay, but those without a password can no longer sign in. Roles that its groups gave stay too.",
-  args: { ...providerArg, ...orgFlag, ...targetFlags },
+  args: { ...providerArg, ...orgFlag },
   examples: [`${brand.executable} admin oidc delete Company`],
   async run(context) {
     const [word = ""] = context.words;

@@ -10,7 +10,6 @@ import { revokeNodesFlag } from "../../join/left-access.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked, memberEmails } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 import { endOf, makerOf, revokeToken, serviceTokensOf, tokenArg } from "./token.ts";
 
 export const create: Implementation = {
@@ -42,7 +41,6 @@ rights over users, tokens, CAs and settings. It is printed once.`,
       repeatable: true,
       description: "The token is valid only from this network (repeatable; default: from everywhere)",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin service-token create acme ci --role admin --expires 90d`],
   async run(context) {
@@ -78,7 +76,7 @@ function listFor(scopes: readonly string[] | null | undefined): "node" | "rule" 
 }
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin service-token list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -107,7 +105,7 @@ export const list: Implementation = {
 };
 
 export const revoke: Implementation = {
-  args: { ...orgArg, ...tokenArg, ...revokeNodesFlag, ...targetFlags },
+  args: { ...orgArg, ...tokenArg, ...revokeNodesFlag },
   examples: [`${brand.executable} admin service-token revoke acme ci`],
   run: (context) => revokeToken(context, { isService: true }),
 };

@@ -9,7 +9,6 @@ import { request } from "../../../api/request.ts";
 import { memberSessionsApi, ownSessionsApi, userSessionsApi } from "../../../api/sessions.ts";
 import { read, write, type Api } from "../api.ts";
 import { idOf, memberByEmail, userByEmail } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 const notes = `Without --user: your own sessions, those of the user who is signed in with \`${brand.executable} login\`. With --org and --user: those of
 a member, for administrators of the organization. With --user alone: those of any user, for staff. A session is for all
@@ -51,7 +50,7 @@ async function sessionsOf(api: Api, other: OtherUser | undefined) {
 
 export const list: Implementation = {
   notes,
-  args: { ...userFlags, ...targetFlags },
+  args: userFlags,
   examples: [
     `${brand.executable} admin session list`,
     `${brand.executable} admin session list --org acme --user ada@example.org`,
@@ -89,7 +88,6 @@ export const revoke: Implementation = {
     },
     all: { type: "boolean", description: "With --user: sign the user out everywhere" },
     ...userFlags,
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin session revoke 7`,

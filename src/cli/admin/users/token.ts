@@ -14,7 +14,6 @@ import type { Cell } from "../../table.ts";
 import { given } from "../../../base/given.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf, memberEmails, missingGroups, sayNewGroups } from "../lookup.ts";
-import { targetFlags } from "../target.ts";
 
 export const create: Implementation = {
   args: {
@@ -58,7 +57,6 @@ export const create: Implementation = {
       description: "Its machines need no approval, unless the organization approves all",
     },
     name: { type: "string", valueHint: "N", description: "A name that identifies it" },
-    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin token create acme --uses 3 --expires 2h --group web`,
@@ -121,7 +119,7 @@ const tokensOf = (api: Api, slug: string) => api.all(registrationTokensApi.list,
 export const serviceTokensOf = (api: Api, slug: string) => api.all(serviceTokensApi.list, { slug });
 
 export const list: Implementation = {
-  args: { ...orgArg, ...targetFlags },
+  args: orgArg,
   examples: [`${brand.executable} admin token list acme`],
   async run(context) {
     const [slug = ""] = context.words;
@@ -218,7 +216,6 @@ export const revoke: Implementation = {
     ...tokenArg,
     service: { type: "boolean", description: "ID is the number or name of a service token" },
     ...revokeNodesFlag,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin token revoke acme 3`],
   run: (context) => revokeToken(context, { isService: context.values.on("service") }),

@@ -20,7 +20,7 @@ import { read, write } from "../api.ts";
 import { onData, onlyPlanned } from "../data.ts";
 import { userByEmail } from "../lookup.ts";
 import { settingFlags } from "../setting-flags.ts";
-import { chooseTarget, targetFlags } from "../target.ts";
+import { chooseTarget } from "../target.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The user's e-mail address" } };
 const passwordFile = {
@@ -58,7 +58,6 @@ export const create: Implementation = {
     ...emailArg,
     ...settingFlags(userSettings),
     "password-file": passwordFile,
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin user create ada@example.org --staff`],
   async run(context) {
@@ -70,7 +69,6 @@ export const create: Implementation = {
 };
 
 export const list: Implementation = {
-  args: targetFlags,
   examples: [`${brand.executable} admin user list`],
   async run(context) {
     const users = await read(context, (api) => api.all(usersApi.list, {}));
@@ -93,7 +91,7 @@ export const list: Implementation = {
 function activationCommand(verb: "enable" | "disable"): Implementation {
   const isEnabled = verb === "enable";
   return {
-    args: { ...emailArg, ...(isEnabled ? {} : leaverFlags), ...targetFlags },
+    args: { ...emailArg, ...(isEnabled ? {} : leaverFlags) },
     examples: [`${brand.executable} admin user ${verb} ada@example.org`],
     async run(context) {
       const address = context.words[0] ?? "";
@@ -129,7 +127,6 @@ the own one, and proves the current one: with the passwords of others, staff cou
       valueHint: "FILE",
       description: "Over the network: read the current password from a file",
     },
-    ...targetFlags,
   },
   examples: [`${brand.executable} admin user password ada@example.org`],
   async run(context) {
@@ -152,7 +149,7 @@ the own one, and proves the current one: with the passwords of others, staff cou
 export const resetFactors: Implementation = {
   notes:
     "Works only on the machine of the control plane: with it, staff could sign in as others whose password they know.",
-  args: { ...emailArg, ...targetFlags },
+  args: emailArg,
   examples: [`${brand.executable} admin user reset-factors ada@example.org --local`],
   async run(context) {
     const { findUser } = await import("../../../server/users/users.ts");
