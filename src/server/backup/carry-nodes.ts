@@ -9,9 +9,8 @@ import { certifiedText } from "../nodes/node-differences.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
 import { authorities, certificates } from "../store/tables/certificates.ts";
 import { addresses, heldNames, nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { retiredTokens } from "../store/tables/sessions.ts";
 import { users } from "../store/tables/users.ts";
-import { keepPresent, type Carried } from "./carried.ts";
+import type { Carried } from "./carried.ts";
 
 /** `version`: the configuration version that nodes fetch next. */
 type Org = { id: number; slug: string; version: number };
@@ -85,7 +84,6 @@ async function carryState(
     else await nodes.update(tx, { id: replaced.id }, { orderJws: null });
   } else if (replaced.tokenHash !== null && hasLostRegistration(replaced, restored)) {
     addLost(carried, org, replaced);
-    await retireToken(tx, replaced, now);
   }
 }
 
@@ -112,12 +110,6 @@ async function insertTombstone(tx: Transaction, node: NodeRow, now: number): Pro
     csrKeySha256: null,
     tokenHash: null,
   });
-  await retireToken(tx, node, now);
-}
-
-/** A retired token does not count as a guess. */
-async function retireToken(tx: Transaction, { tokenHash }: NodeRow, now: number): Promise<void> {
-  if (tokenHash !== null) await retiredTokens.upsert(tx, { tokenHash, retiredAt: now }, keepPresent);
 }
 
 /** Stores every overlay certificate that has not expired, so that it can be blocked. Blocked ones stay blocked. */

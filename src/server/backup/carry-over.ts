@@ -53,8 +53,26 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
   await carryStaffFactor(old, tx);
   carried.staff_missing = !(await users.all(tx, { isStaff: true, isActive: true })).some(isStaff);
   await carryProviders(old, tx);
-  for (const row of await retiredTokens.all(old, {})) await retiredTokens.upsert(tx, row, keepPresent);
+  await retireLostTokens(old, tx, now);
   return carried;
+}
+
+/**
+ * Machines and programs go on with tokens that the restored database lacks. They must not count as guesses, which would lock their
+ * network out. A token in use must not be among the retired ones: replacing it would not be told to other servers.
+ */
+async function retireLostTokens(old: Reader, tx: Transaction, now: number): Promise<void> {
+  const sql = `SELECT token_hash, retired_at FROM retired_tokens
+    UNION ALL SELECT token_hash, CAST($1 AS BIGINT) FROM nodes WHERE token_hash IS NOT NULL
+    UNION ALL SELECT token_hash, CAST($1 AS BIGINT) FROM service_tokens`;
+  for (const { tokenHash, retiredAt } of await queryAll(old, retiredTokens, sql, [now])) {
+    await tx.run(
+      `INSERT INTO retired_tokens (token_hash, retired_at) SELECT $1, $2
+       WHERE NOT EXISTS (SELECT 1 FROM nodes WHERE token_hash = $1)
+         AND NOT EXISTS (SELECT 1 FROM service_tokens WHERE token_hash = $1) ${keepPresent}`,
+      [tokenHash, retiredAt],
+    );
+  }
 }
 
 /** What an organization demands of those who sign in and join, and what ends with them, as its administrators said last. */

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
+import { hashToken } from "../../../src/pki/opaque.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { paths } from "../../support/paths.ts";
 import type { RegisterAnswer } from "../../../src/protocol/registration.ts";
@@ -293,6 +294,34 @@ test("a node that was restored after the backup gets an order that it accepts", 
     "token create ORG --node NAME`: acme/b\n",
   );
   expect(await refusal((await serve()).url)).toBeGreaterThanOrEqual(restoredAt);
+}, 120_000);
+
+test("tokens that only the replaced database knows do not count as guesses", async () => {
+  const { url, token, b, keys } = await populate();
+  const bound = v.parse(v.object({ token: v.string() }), await json("token create acme --node pending"));
+  await must("node revoke acme b");
+  await must(`backup ${place.backup}`);
+  const pending = await register(url, "pending", bound.token, await makeKeys());
+  const created = await register(url, "created", token);
+  await must("node restore acme b");
+  const again = await register(url, "b", token, keys);
+  const made = { name: "ci", role: "member" };
+  const service = await send(url, "POST", "/api/org/acme/service_tokens/", await signIn(url), made);
+  const ofService = v.parse(v.object({ token: v.string() }), await service.json()).token;
+  await stop();
+  await must(`restore ${place.backup} --replace`);
+
+  const second = await serve();
+  for (const node of [pending, created, again]) expect((await checkin(second.url, node)).status).toBe(401);
+  expect((await send(second.url, "GET", "/api/org/", ofService)).status).toBe(401);
+  expect((await checkin(second.url, b)).status).toBe(403);
+  await stop();
+  const retired = v.parse(
+    v.array(v.object({ hash: v.string() })),
+    rows("SELECT token_hash AS hash FROM retired_tokens"),
+  );
+  const lost = [pending, created, again].map(({ api_token }) => hashToken(api_token));
+  expect(retired.map(({ hash }) => hash).sort()).toEqual([...lost, hashToken(ofService)].sort());
 }, 120_000);
 
 test("invitations and webhooks that ended after the backup do not come back", async () => {
