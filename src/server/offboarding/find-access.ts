@@ -2,6 +2,7 @@
 
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text, textOrNull, truth, word } from "../store/table.ts";
+import { isOpenToken } from "../store/tables/joining.ts";
 import type { TokenKind } from "../users/revoke-token.ts";
 
 export const accessKinds = [
@@ -50,7 +51,7 @@ const subjects = (type: string) => `SELECT e.subject FROM events e JOIN principa
 /** Tokens that the user created and that may still be used. */
 const liveTokens = (kind: TokenKind, isLive: string) =>
   `SELECT '${kind}' AS kind, t.id, t.name, t.org_id, 0 AS own, 0 AS by_token FROM ${kind}s t
-   WHERE $1 = 'person' AND t.created_by = $2 AND t.revoked_at IS NULL AND ${isLive}`;
+   WHERE $1 = 'person' AND t.created_by = $2 AND ${isLive}`;
 /**
  * SQL condition: whether the node counts for its registrant. Of a user, only unfinished registrations and nodes of earlier versions,
  * which recorded no owner: all other nodes count for their owner.
@@ -92,8 +93,8 @@ const liveNodes = `SELECT CASE WHEN n.state = 'pending' THEN 'registration' ELSE
       OR (${countsForRegistrant} AND (${isRegistered})))`;
 const allAccess = `WITH ${principals}
   SELECT a.kind, a.id, a.name, a.org_id, a.own, a.by_token, o.slug AS org_slug, o.revoke_leaver_nodes AS if_left FROM (
-    ${liveTokens("registration_token", "t.used < t.uses AND t.expires_at > $3")}
-    UNION ALL ${liveTokens("service_token", "(t.expires_at IS NULL OR t.expires_at > $3)")}
+    ${liveTokens("registration_token", isOpenToken("$3", "t"))}
+    UNION ALL ${liveTokens("service_token", "t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $3)")}
     UNION ALL ${openInvitations} UNION ALL ${liveWebhooks} UNION ALL ${liveNodes}
   ) a JOIN organizations o ON o.id = a.org_id AND o.deleted_at IS NULL
   WHERE a.org_id = coalesce($4, a.org_id) ORDER BY a.org_id, a.kind = 'node', a.kind, a.id`;

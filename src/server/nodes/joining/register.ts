@@ -29,7 +29,7 @@ import { findRequest, holdForApproval, type Held } from "./registration-requests
 import type { Transaction } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
-import { registrationTokens, type RegistrationRequestRow } from "../../store/tables/joining.ts";
+import { isOpenRow, registrationTokens, type RegistrationRequestRow } from "../../store/tables/joining.ts";
 import { requireRole } from "../../require-role.ts";
 import { checkHub, checkPublicAddress } from "../subnets.ts";
 import { explainTaken } from "../nodes.ts";
@@ -189,8 +189,7 @@ async function resumeRegistration(
       revokedAt: null,
     });
     if (known === undefined) return undefined;
-    const isUsable = known.used < known.uses && known.expiresAt > now;
-    if (known.id !== nodeOfKey.registeredWith && !isUsable) return undefined;
+    if (known.id !== nodeOfKey.registeredWith && !isOpenRow(known, now)) return undefined;
     if (known.expiresAt + resumeGraceMs <= now) return { tokenRefusal: "expired" };
     tokenId = known.id;
   }

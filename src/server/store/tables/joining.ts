@@ -54,9 +54,12 @@ export const registrationTokens = table(
   },
 );
 export type RegistrationTokenRow = TableRow<typeof registrationTokens>;
-/** SQL condition: a machine can register with the token. `now`: the parameter that holds the time, ms. */
-export const isOpenToken = (now: `$${number}`) =>
-  `revoked_at IS NULL AND used < uses AND expires_at > ${now}`;
+/** SQL condition: a machine can register with the token of the row `t`. `now`: the parameter that holds the time, ms. */
+export const isOpenToken = (now: `$${number}`, t = "registration_tokens") =>
+  `${t}.revoked_at IS NULL AND ${t}.used < ${t}.uses AND ${t}.expires_at > ${now}`;
+/** The same of a row that was read. `now`: ms. */
+export const isOpenRow = ({ revokedAt, used, uses, expiresAt }: RegistrationTokenRow, now: number): boolean =>
+  revokedAt === null && used < uses && expiresAt > now;
 
 /** Machines that wait until an administrator approves them. A request holds no name and no address, but a use of its token. */
 export const registrationRequests = table(
