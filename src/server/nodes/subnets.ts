@@ -29,27 +29,19 @@ type Router = Pick<NodeRow, "id" | "name"> & { subnets: readonly string[] };
 export type Obstacles = {
   controlPlane: string;
   hubs: readonly Hub[];
-  /** The routers of each subnet, by its canonical text. Given only where each subnet may have one router (`isAlone`). */
+  /** The routers of each subnet, by its canonical text. Given only where each subnet may have one router: in an import. */
   routers?: ReadonlyMap<string, readonly Pick<Router, "id" | "name">[]>;
 };
 
-/**
- * Throws validation_failed or conflict with the wrong subnet. `node`: the one that gets them, as it is. Several nodes may be
- * routers of one network, unless `isAlone`, which the rollback of a policy asks for (execute-nodes.ts).
- */
+/** Throws validation_failed or conflict with the wrong subnet. `node`: the one that gets them, as it is. */
 export async function checkSubnets(
   reader: Reader,
   org: IssuingOrg,
   subnets: readonly string[],
   node?: Omit<Router, "name">,
-  { isAlone = false } = {},
 ): Promise<void> {
   if (subnets.length === 0) return;
-  const obstacles = await readObstacles(reader, org.id);
-  const all = isAlone
-    ? { ...obstacles, routers: routersByNetwork(await readRouters(reader, org.id)) }
-    : obstacles;
-  requireRoutable(org, all, subnets, node);
+  requireRoutable(org, await readObstacles(reader, org.id), subnets, node);
 }
 
 type Overlay = Pick<IssuingOrg, "network" | "network6" | "certificateVersion">;
@@ -95,7 +87,7 @@ function requireForm(org: Overlay, subnets: readonly string[], present: readonly
 
 const refused = (sentence: string) => invalidField("subnets", sentence);
 
-export async function readObstacles(reader: Reader, orgId: number): Promise<Omit<Obstacles, "routers">> {
+export async function readObstacles(reader: Reader, orgId: number): Promise<Obstacles> {
   const hubs = await queryAll(
     reader,
     hubPick,

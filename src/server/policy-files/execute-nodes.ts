@@ -62,8 +62,8 @@ function partsOf(change: NodeChange): NodeChange[] {
 }
 
 /**
- * Those of the routes that the node can get. A rollback leaves out what is refused now, such as a route that another node has; else all
- * are returned, and changeNode throws.
+ * Those of the routes that the node can get. A rollback leaves out what is refused now, such as a route that holds the public address
+ * of a new relay; else all are returned, and changeNode throws.
  */
 async function possibleRoutes(
   tx: Transaction,
@@ -78,7 +78,7 @@ async function possibleRoutes(
   for (const route of add) {
     const subnets = withDelta(node.subnets, { add: [...possible, route], remove: [] });
     const check = async () => {
-      await checkSubnets(tx, org, subnets, node, { isAlone: true });
+      await checkSubnets(tx, org, subnets, node);
       possible.push(route);
     };
     await attempt(tx, rollback, `The route ${route} of ${node.name}`, check);
@@ -108,8 +108,8 @@ async function changeGroupsOnly(
 }
 
 /**
- * Removals come first: what a node gains may be refused while another node has it. A network may move from a node to another one,
- * which may even get one in return. Or a node becomes a relay, and its public address is in a network that is routed until then.
+ * Removals come first: a node becomes a relay, and its public address is in a network that is routed until then, perhaps by a node
+ * that gains another network.
  * The removals of a gaining node are made twice, which changes nothing the second time.
  */
 function inOrder(changes: readonly NodeChange[]): NodeChange[] {

@@ -167,7 +167,7 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     await applied(routed);
     await applied(`${rest}routes: []\naliases: []\ntests: []\n`, { confirm: 600 });
     // None of this is a change of the policy.
-    const created = await api("POST", "nodes/", { name: "router2", subnets: ["192.168.5.0/24"] });
+    const created = await api("POST", "nodes/", { name: "relay2", is_relay: true, public_ip: "192.168.5.7" });
     expect([created.status, created.text]).toEqual([201, created.text]);
     await registerNode(server, org, "nas");
     await addCertificates(server, web, 200, "former");
@@ -175,7 +175,7 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     const revert = () => good(policyApi.revert.answers[200].schema, api("POST", "policy/revert/"));
     const answer = isDue ? await revertUnconfirmed(services()) : await revert();
     const left = [
-      "The route 192.168.5.0/24 of web1 is not as before: The node router2 already routes 192.168.5.0/24.",
+      "The route 192.168.5.0/24 of web1 is not as before: The subnet 192.168.5.0/24 holds 192.168.5.7, the public address of relay2.",
       "The alias nas is not as before: A node is named nas. An alias never takes the name of a node.",
       "The alias printer is not as before: 192.168.5.9 is in no subnet that the node web1 routes.",
     ];
@@ -186,19 +186,31 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     expect((await api("POST", "groups/", { name: "other" })).status).toBe(201);
   });
 
-  test("leaves out the one route that another node has by now, not the node's other routes and its relay", async () => {
+  test("leaves out the one route that holds a relay's address by now, not the node's other routes and its relay", async () => {
     const [mine, taken, other] = ["192.168.4.0/24", "192.168.5.0/24", "192.168.6.0/24"];
     const routes = [mine, taken, other].map((each) => `{network: ${each}, via: node:web1}`).join(", ");
     await applied(`${base}routes: [${routes}]\nrelays: [node:web1]\n`);
     await applied(`${base}routes: []\nrelays: []\n`, { confirm: 600, prune: true });
     expect((await api("GET", `nodes/${web.id}/`)).json).toMatchObject({ subnets: [], is_relay: false });
-    expect((await api("POST", "nodes/", { name: "router3", subnets: [taken] })).status).toBe(201);
+    const relay = { name: "relay3", is_relay: true, public_ip: "192.168.5.7" };
+    expect((await api("POST", "nodes/", relay)).status).toBe(201);
     const { left_out } = await good(policyApi.revert.answers[200].schema, api("POST", "policy/revert/"));
     expect(left_out).toEqual([
-      `The route ${taken} of web1 is not as before: The node router3 already routes ${taken}.`,
+      `The route ${taken} of web1 is not as before: The subnet ${taken} holds 192.168.5.7, the public address of relay3.`,
     ]);
     const node = (await api("GET", `nodes/${web.id}/`)).json;
     expect(node).toMatchObject({ subnets: [mine, other], is_relay: true });
+  });
+
+  test("brings a second router of a network back", async () => {
+    const route = (name: string) => `{network: 192.168.5.0/24, via: node:${name}}`;
+    await applied(`${base}routes: [${route("web1")}, ${route("db1")}]\n`);
+    await applied(`${base}routes: [${route("db1")}]\n`, { confirm: 600, prune: true });
+    expect((await api("GET", `nodes/${web.id}/`)).json).toMatchObject({ subnets: [] });
+    const { left_out } = await good(policyApi.revert.answers[200].schema, api("POST", "policy/revert/"));
+    expect(left_out).toEqual([]);
+    for (const { id } of [web, db])
+      expect((await api("GET", `nodes/${id}/`)).json).toMatchObject({ subnets: ["192.168.5.0/24"] });
   });
 
   test("goes back with a rule that an earlier version stored and requests may not hold any more", async () => {
