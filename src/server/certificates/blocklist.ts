@@ -172,10 +172,7 @@ export async function limitCertificates(
   );
 }
 
-/**
- * The same for a change that renews the nodes `ids`, or all active ones. Refused while one of them is at its limit. Without such a
- * node, the length of the blocklist is not checked.
- */
+/** The same for a change that renews the nodes `ids`, or all active ones. */
 export async function limitCertificatesOfAll(
   reader: Reader,
   orgId: number,
@@ -183,15 +180,14 @@ export async function limitCertificatesOfAll(
   ids?: readonly number[],
 ): Promise<void> {
   const these = ids === undefined ? "" : ` AND n.id IN (${places(ids, 3)})`;
-  const nodeAtLimit = await queryOne(
+  // A node at its limit, else any: the limit of the organization is the same for all.
+  const node = await queryOne(
     reader,
     computed({ id: integer(), name: text(), slug: text() }),
     `SELECT n.id, n.name, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id
-     WHERE n.org_id = $2 AND n.state = 'active'${these} AND ${maxOfOneNode} <=
-       (SELECT count(*) FROM certificates c WHERE c.node_id = n.id AND ${isAccepted})
-     ORDER BY n.id LIMIT 1`,
+     WHERE n.org_id = $2 AND n.state = 'active'${these} ORDER BY CASE WHEN ${maxOfOneNode} <=
+       (SELECT count(*) FROM certificates c WHERE c.node_id = n.id AND ${isAccepted}) THEN 0 ELSE 1 END, n.id LIMIT 1`,
     [acceptedFrom(now), orgId, ...(ids ?? [])],
   );
-  if (nodeAtLimit !== undefined)
-    await limitCertificates(reader, { id: orgId, slug: nodeAtLimit.slug }, nodeAtLimit, now);
+  if (node !== undefined) await limitCertificates(reader, { id: orgId, slug: node.slug }, node, now);
 }

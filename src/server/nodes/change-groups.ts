@@ -1,8 +1,7 @@
 // Changes the groups of many nodes in one transaction. It signs nothing, because ten thousand signatures would make all other
 // requests wait for half a minute: a node gets its certificate when it comes for its new configuration, as at a renewal.
 
-import { limitCertificates, limitCertificatesOfAll } from "../certificates/blocklist.ts";
-import { readIssuingOrg } from "../certificates/issue.ts";
+import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
 import { publishNames } from "../names/publish.ts";
 import type { Transaction, Value } from "../store/database.ts";
 import { places, queryAll } from "../store/table.ts";
@@ -93,10 +92,6 @@ async function limitGaining(
   gaining: readonly Regrouped[],
   now: number,
 ): Promise<void> {
-  const [first] = gaining;
-  if (first === undefined) return;
-  // The limit of the organization is the same for all nodes. That of each node follows.
-  await limitCertificates(tx, await readIssuingOrg(tx, orgId), first.before, now);
   for (const some of chunksOf(gaining)) {
     await limitCertificatesOfAll(tx, orgId, now, some.map(idOf));
     await tx.pause();

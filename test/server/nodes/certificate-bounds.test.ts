@@ -213,6 +213,17 @@ describe("a long blocklist", () => {
     expect((await sendRegistration(server, org.slug, body)).status).toBe(201);
   });
 
+  test("stops a migration between certificate versions, which renews all nodes", async () => {
+    const node = await registerNode(server, org, "web", { overlay_version: "1.11.0" });
+    await confirm(node);
+    const old = await registerNode(server, org, "old");
+    await addCertificates(server, old, 75_000, "blocked");
+    expect((await callNode("DELETE", old)).status).toBe(204);
+    const answer = await call("PATCH", "", { certificate_version: "both" });
+    expect(codeOf(answer)).toEqual([409, "too_many_certificates"]);
+    expect(answer.text).toContain("has 75000 entries or more");
+  });
+
   test("is truncated at the limit, so that nodes still get a configuration that they can load", async () => {
     const [old, node] = [await registerNode(server, org, "old"), await registerNode(server, org, "node")];
     await addCertificates(server, old, blocklistLimit, "blocked");
