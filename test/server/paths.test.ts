@@ -262,8 +262,10 @@ test("paths of revoked nodes are hidden at once and deleted later, and a node ke
 
 test("the metrics have shares, broken pairs counted once, and round trips", async () => {
   const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  await server.db.write((tx) => tx.run("UPDATE nodes SET ip6 = 'fd77::' || id WHERE org_id = $1", [org.id]));
   await report(alpha, { changed: [{ ...relayed(beta.ip), rtt_ms: 40 }, direct("10.77.1.1", { rtt_ms: 3 })] });
-  await report(beta, { changed: [relayed(alpha.ip)] });
+  // One side names the other by its IPv6 address.
+  await report(beta, { changed: [relayed(`fd77::${alpha.id}`)] });
   const text = await writeMetrics(server.app.services);
   const value = (line: string) =>
     text

@@ -13,7 +13,7 @@ const boundsUs = [1000, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
 export type PathFigures = {
   slug: string;
   counts: Record<Path["path"], number>;
-  /** Pairs whose probes are no longer answered, counted once for both sides. */
+  /** Pairs of nodes whose probes are no longer answered, counted once for both sides. */
   broken: number;
   /** A histogram as Prometheus has it: how many paths have a round trip up to each bound; the sum of all, in seconds. */
   roundTrips: { bounds: readonly { seconds: number; count: number }[]; count: number; sum: number };
@@ -45,10 +45,14 @@ export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
   const broken = await queryAll(
     reader,
     pairs,
-    `SELECT org_id, count(*) AS n FROM
-       (SELECT DISTINCT x.org_id, CASE WHEN n.ip < x.peer THEN n.ip ELSE x.peer END AS one,
-          CASE WHEN n.ip < x.peer THEN x.peer ELSE n.ip END AS other
-        FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.probe = 'broken' AND n.state = 'active') pairs
+    // By the nodes' ids: one side may name the other by its IPv6 address, and that one this one by its IPv4 address.
+    `WITH ends AS (SELECT id, org_id, ip AS address FROM nodes WHERE state = 'active'
+       UNION ALL SELECT id, org_id, ip6 FROM nodes WHERE state = 'active' AND ip6 IS NOT NULL)
+     SELECT org_id, count(*) AS n FROM
+       (SELECT DISTINCT x.org_id, CASE WHEN n.id < p.id THEN n.id ELSE p.id END AS one,
+          CASE WHEN n.id < p.id THEN p.id ELSE n.id END AS other
+        FROM paths x JOIN nodes n ON n.id = x.node_id JOIN ends p ON p.org_id = x.org_id AND p.address = x.peer
+        WHERE x.probe = 'broken' AND n.state = 'active') pairs
      GROUP BY org_id`,
   );
   const figures = new Map<number, PathFigures>();
