@@ -6,7 +6,7 @@ import { networksOfFlag } from "../../src/server/http/edge.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../src/server/organizations/organizations.ts";
 import type { Organization } from "../../src/api/organizations.ts";
-import { revokeToken } from "../../src/server/offboarding/left-access.ts";
+import { revokeToken } from "../../src/server/offboarding/end-access.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { memberships } from "../../src/server/store/tables/organizations.ts";

@@ -15,7 +15,7 @@ import { verifyChains } from "../../src/server/audit/verify.ts";
 import { claimDue, queueEvents } from "../../src/server/webhooks/outbox.ts";
 import { operator, record } from "../../src/server/audit/record.ts";
 import { removeMember } from "../../src/server/offboarding/member-changes.ts";
-import { revokeToken } from "../../src/server/offboarding/left-access.ts";
+import { revokeToken } from "../../src/server/offboarding/end-access.ts";
 import { setActive } from "../../src/server/offboarding/user-status.ts";
 import { addMember } from "../../src/server/users/members.ts";
 import { createUser } from "../../src/server/users/users.ts";

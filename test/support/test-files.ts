@@ -369,7 +369,7 @@ export const longest: readonly string[] = [
   "server/store/postgres/postgres.test.ts",
   "server/tls/acme.test.ts",
   "server/policy-files/policy-files.test.ts",
-  "server/offboarding/left-access.test.ts",
+  "server/offboarding/end-access.test.ts",
   "server/oidc/refusals.test.ts",
   "e2e/rollouts.test.ts",
   "e2e/settings-in-rings.test.ts",

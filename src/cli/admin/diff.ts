@@ -7,8 +7,7 @@ import { printable, tableLine } from "../../base/log.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { read } from "./api.ts";
-import { nodeByName } from "./lookup.ts";
-import { nodeArg } from "./nodes/node-show.ts";
+import { nodeArg, nodeByName } from "./lookup.ts";
 
 type NextChanges = AnswerOf<typeof nodesApi.diff>;
 

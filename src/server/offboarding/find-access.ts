@@ -1,4 +1,4 @@
-// Finds everything that a user, or the holder of a token, can still use: one query. left-access.ts ends it.
+// Finds everything that a user, or the holder of a token, can still use: one query. end-access.ts ends it.
 
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text, textOrNull, truth, word } from "../store/table.ts";

@@ -34,7 +34,7 @@ import {
   withdrawOwnerInvitations,
   type Access,
   type Ending,
-} from "./left-access.ts";
+} from "./end-access.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };

@@ -8,7 +8,7 @@ import type { ServerOptions } from "../options.ts";
 import { requireStaff } from "../require-role.ts";
 import { findUser, userEvent } from "../users/users.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
-import { accessForEvent, endAccess, type Access, type Ending } from "./left-access.ts";
+import { accessForEvent, endAccess, type Access, type Ending } from "./end-access.ts";
 
 /** The last active staff user cannot be disabled. A user with `bound_org_id` is of an organization's provider, and never staff. */
 export async function setActive(

@@ -6,7 +6,7 @@ import { AppError, messageOf } from "../../base/errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
-import { endAccess, type Access } from "../offboarding/left-access.ts";
+import { endAccess, type Access } from "../offboarding/end-access.ts";
 import type { ServerOptions } from "../options.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
 import type { Budget } from "../retention/budget.ts";

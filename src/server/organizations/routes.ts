@@ -9,7 +9,7 @@ import type { Handlers } from "../http/attach.ts";
 import { noContent } from "../http/reply.ts";
 import type { Call, OrganizationCall } from "../http/route.ts";
 import { revokeAllNodes } from "../nodes/lifecycle/revoke.ts";
-import { reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
+import { reportOf, tokensOf, type Access } from "../offboarding/end-access.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { addMember, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
 import { emailInvitation } from "../users/invitations.ts";

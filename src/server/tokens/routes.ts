@@ -15,7 +15,7 @@ import {
   registrationTokenOf,
 } from "../nodes/joining/registration-tokens.ts";
 import { requireFreshClaim } from "../nodes/joining/claims.ts";
-import { reportOf, revokeToken } from "../offboarding/left-access.ts";
+import { reportOf, revokeToken } from "../offboarding/end-access.ts";
 import type { TokenKind } from "../users/revoke-token.ts";
 import { createServiceToken, serviceTokenColumns, serviceTokenOf } from "../users/service-tokens.ts";
 import { listRows, type Listed } from "../store/list-rows.ts";

@@ -1,4 +1,4 @@
-// Revokes service and registration tokens. Tokens belong to the organization, not to their creator; left-access.ts
+// Revokes service and registration tokens. Tokens belong to the organization, not to their creator; end-access.ts
 // decides whether they end with the creator.
 
 import { record, type Actor } from "../audit/record.ts";

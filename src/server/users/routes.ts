@@ -7,7 +7,7 @@ import { shellPage } from "../console/routes.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
 import { noContent } from "../http/reply.ts";
-import { accessOf, reportOf } from "../offboarding/left-access.ts";
+import { accessOf, reportOf } from "../offboarding/end-access.ts";
 import { setActive } from "../offboarding/user-status.ts";
 import type { Services } from "../services.ts";
 import { makeFirstAccount } from "./first-account.ts";

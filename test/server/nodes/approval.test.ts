@@ -6,7 +6,7 @@ import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { endRequests } from "../../../src/server/nodes/joining/registration-requests.ts";
 import { Registration } from "../../../src/api/registrations.ts";
-import { revokeToken } from "../../../src/server/offboarding/left-access.ts";
+import { revokeToken } from "../../../src/server/offboarding/end-access.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { addApp } from "../../support/factors.ts";

@@ -7,8 +7,7 @@ import { request } from "../../../api/request.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
-import { nodeByName } from "../lookup.ts";
-import { nodeArg } from "./node-show.ts";
+import { nodeArg, nodeByName } from "../lookup.ts";
 
 export const transfer: Implementation = {
   notes:

@@ -10,9 +10,8 @@ import type { Context, Implementation } from "../../command.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
-import { checked, missingGroups, nodeByName, sayNewGroups } from "../lookup.ts";
+import { checked, missingGroups, nodeArg, nodeByName, sayNewGroups } from "../lookup.ts";
 import { readChanges, settingFlags } from "../setting-flags.ts";
-import { nodeArg } from "./node-show.ts";
 
 export const update: Implementation = {
   args: { ...orgArg, ...nodeArg, ...settingFlags(nodeSettings) },

@@ -1,4 +1,5 @@
-// `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
+// `agent admin node …`: list, create, rename, revoke, restore, renew. node-show.ts has `show`, node-update.ts `update`, node-transfer.ts
+// `transfer`. Revoking a stolen laptop needs no HTTP client.
 
 import { nodesApi } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
@@ -12,9 +13,9 @@ import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
 import type { Cell } from "../../table.ts";
 import { read, write, type Api } from "../api.ts";
-import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";
+import { checked, missingGroups, nodeArg, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";
 import { shownGroups } from "../../../protocol/shown-groups.ts";
-import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
+import { ownerOf, ownersOf, roleOf, stateOf } from "./node-cells.ts";
 
 export const list: Implementation = {
   args: {

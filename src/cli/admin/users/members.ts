@@ -6,14 +6,7 @@ import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Context, Implementation } from "../../command.ts";
-import {
-  leaverEnds,
-  leaverFlags,
-  reportOf,
-  revokedLines,
-  sayAccessLeft,
-  tokensOf,
-} from "../../join/left-access.ts";
+import { leaverEnds, leaverFlags, resultOfEnding, tokensOf } from "./left-access.ts";
 import { confirmable, ownerIdFlag } from "../../join/owner-flags.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Cell } from "../../table.ts";
@@ -99,7 +92,7 @@ export const memberUpdate: Implementation = {
       }),
     );
     if (changed === undefined) return;
-    // The report of access has a form of its own (reportOf).
+    // The report has a place of its own in the result.
     const {
       access_left: _,
       access_left_total: __,
@@ -107,11 +100,9 @@ export const memberUpdate: Implementation = {
       access_revoked_total: ____,
       ...member
     } = changed;
-    output.result(
-      { ...member, tokens_left: tokensOf(changed).tokens_left, ...reportOf(changed) },
-      `${member.email} ${member.state === "invited" ? "is invited as" : "is now"} ${member.role} of ${slug}\n${revokedLines(changed)}`,
-    );
-    sayAccessLeft(output, member.email, changed);
+    const fields = { ...member, tokens_left: tokensOf(changed).tokens_left };
+    const done = `${member.email} ${member.state === "invited" ? "is invited as" : "is now"} ${member.role} of ${slug}`;
+    resultOfEnding(output, { subject: member.email, fields, done }, changed);
   },
 };
 
@@ -135,11 +126,8 @@ export const memberDelete: Implementation = {
     });
     // Undefined: only planned. Null: an answer without a body.
     if (report == null) return;
-    context.output.result(
-      { email, removed: true, ...tokensOf(report), ...report },
-      `Removed ${email} from ${slug}\n${revokedLines(report)}`,
-    );
-    sayAccessLeft(context.output, email, report);
+    const fields = { email, removed: true, ...tokensOf(report) };
+    resultOfEnding(context.output, { subject: email, fields, done: `Removed ${email} from ${slug}` }, report);
   },
 };
 

@@ -6,7 +6,7 @@ import { given } from "../../../base/given.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import { brand } from "../../../brand.ts";
 import type { Implementation } from "../../command.ts";
-import { revokeNodesFlag } from "../../join/left-access.ts";
+import { revokeNodesFlag } from "./left-access.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked, memberEmails } from "../lookup.ts";

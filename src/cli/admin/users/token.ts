@@ -8,7 +8,7 @@ import { serviceTokensApi } from "../../../api/tokens/service-tokens.ts";
 import { brand } from "../../../brand.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import type { Context, Implementation } from "../../command.ts";
-import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../../join/left-access.ts";
+import { resultOfEnding, revokeNodesFlag } from "./left-access.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Cell } from "../../table.ts";
 import { given } from "../../../base/given.ts";
@@ -203,11 +203,8 @@ export async function revokeToken(context: Context, { isService }: { isService: 
     };
   });
   if (report == null) return;
-  context.output.result(
-    { id, revoked: true, ...reportOf(report) },
-    `Revoked token ${id}\n${revokedLines(report)}`,
-  );
-  sayAccessLeft(context.output, `token ${id}`, report);
+  const fields = { id, revoked: true };
+  resultOfEnding(context.output, { subject: `token ${id}`, fields, done: `Revoked token ${id}` }, report);
 }
 
 export const revoke: Implementation = {

@@ -7,14 +7,7 @@ import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Admin } from "../../../server/admin.ts";
 import type { Context, Implementation } from "../../command.ts";
-import {
-  leaverEnds,
-  leaverFlags,
-  reportOf,
-  revokedLines,
-  sayAccessLeft,
-  tokensOf,
-} from "../../join/left-access.ts";
+import { leaverEnds, leaverFlags, resultOfEnding, tokensOf } from "./left-access.ts";
 import { readNamedFile, type Args } from "../../values.ts";
 import { read, write } from "../api.ts";
 import { onData, onlyPlanned } from "../data.ts";
@@ -100,15 +93,15 @@ function activationCommand(verb: "enable" | "disable"): Implementation {
         request(usersApi.update, { id: (await userByEmail(api, address)).id }, body),
       );
       if (report === undefined) return;
-      context.output.result(
-        {
-          email: address,
-          is_active: isEnabled,
-          ...(isEnabled ? {} : { ...tokensOf(report), ...reportOf(report) }),
-        },
-        `User ${address} is ${verb}d\n${revokedLines(report)}`,
-      );
-      sayAccessLeft(context.output, address, report);
+      const fields = { email: address, is_active: isEnabled };
+      const done = `User ${address} is ${verb}d`;
+      if (isEnabled) context.output.result(fields, `${done}\n`);
+      else
+        resultOfEnding(
+          context.output,
+          { subject: address, fields: { ...fields, ...tokensOf(report) }, done },
+          report,
+        );
     },
   };
 }

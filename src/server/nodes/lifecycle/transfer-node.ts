@@ -1,5 +1,5 @@
 // Gives a node to a user or to the organization. Nodes of a user are listed, and on request revoked, when the user
-// leaves (offboarding/left-access.ts).
+// leaves (offboarding/end-access.ts).
 
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";

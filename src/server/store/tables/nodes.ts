@@ -97,7 +97,7 @@ export const nodes = table(
     /** The user whose node it is; null: the organization's. */
     ownerId: since(22, integerOrNull()),
     /**
-     * False for nodes of earlier versions, which recorded no owner: then `offboarding/left-access.ts` looks for who
+     * False for nodes of earlier versions, which recorded no owner: then `offboarding/end-access.ts` looks for who
      * registered them.
      */
     ownerKnown: since(22, truth(0)),

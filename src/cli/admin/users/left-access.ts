@@ -1,13 +1,13 @@
-// Access that remains when a member leaves or a token is revoked: the flags that end it, and the lines that list it.
+// Access that remains when a member leaves or a token is revoked: the flags that end it, and the result that lists it.
 
-import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/quote.ts";
+import { brand } from "../../../brand.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import type { InferInput } from "valibot";
-import type * as api from "../../api/left-access.ts";
-import { leaverSettings } from "../../api/users.ts";
-import { settingFlags } from "../admin/setting-flags.ts";
-import type { CommandOutput } from "../command.ts";
-import type { Flags, Values } from "../values.ts";
+import type * as api from "../../../api/left-access.ts";
+import { leaverSettings } from "../../../api/users.ts";
+import { settingFlags } from "../setting-flags.ts";
+import type { CommandOutput } from "../../command.ts";
+import type { Flags, Values } from "../../values.ts";
 
 type AccessReport = InferInput<typeof api.AccessReport>;
 type AccessItem = AccessReport["access_left"][number];
@@ -42,11 +42,6 @@ function linesOf(
   return [...shown.map(lineOfItem), ...(more > 0 ? [`and ${more} more`] : [])];
 }
 
-export const revokedLines = ({ access_revoked: revoked, access_revoked_total: total }: AccessReport) =>
-  linesOf(revoked, total, (each) => `Revoked ${nameOfItem(each)}`)
-    .map((line) => `${line}\n`)
-    .join("");
-
 const isToken = ({ kind }: AccessItem) => kind === "registration_token" || kind === "service_token";
 
 /** Tokens alone, under the JSON keys of earlier versions. */
@@ -54,18 +49,23 @@ export function tokensOf({ access_left: left, access_revoked: revoked }: AccessR
   return { tokens_left: left.filter(isToken), tokens_revoked: revoked.filter(isToken) };
 }
 
-/** Only the fields of the report, of an answer that has others too. */
-export function reportOf(report: AccessReport): AccessReport {
-  const { access_left, access_left_total, access_revoked, access_revoked_total } = report;
-  return { access_left, access_left_total, access_revoked, access_revoked_total };
-}
-
-/** Says nothing with --json: the result has it. `subject`: the user or token, such as an e-mail address. */
-export function sayAccessLeft({ json, say }: CommandOutput, subject: string, report: AccessReport): void {
-  const { access_left: left, access_left_total: total } = report;
-  if (json || left.length === 0) return;
-  say(`Access of ${subject} that remains:`);
-  for (const line of linesOf(left, total, (each) => `${nameOfItem(each)}${howToEnd(each)}`)) say(`  ${line}`);
+/**
+ * The result of a command that ends access: what it did, what it revoked, and what remains. `subject`: the user or token, such as an
+ * e-mail address. `fields`: those of --json beside the report. `done`: what the command did, in words.
+ */
+export function resultOfEnding(
+  output: CommandOutput,
+  { subject, fields, done }: { subject: string; fields: object; done: string },
+  { access_left, access_left_total, access_revoked, access_revoked_total }: AccessReport,
+): void {
+  const report = { access_left, access_left_total, access_revoked, access_revoked_total };
+  const revoked = linesOf(access_revoked, access_revoked_total, (each) => `Revoked ${nameOfItem(each)}`);
+  output.result({ ...fields, ...report }, [done, ...revoked].map((line) => `${line}\n`).join(""));
+  // The result of --json has it.
+  if (output.json || access_left.length === 0) return;
+  output.say(`Access of ${subject} that remains:`);
+  const left = linesOf(access_left, access_left_total, (each) => `${nameOfItem(each)}${howToEnd(each)}`);
+  for (const line of left) output.say(`  ${line}`);
 }
 
 function howToEnd({ kind, org_slug, id, name }: AccessItem): string {
