@@ -4,9 +4,6 @@
 import { given } from "../../base/given.ts";
 import type { EchoSocket, OpenEcho } from "./echo-socket.ts";
 
-/** A request that was sent. */
-type Probe = { key: string; sentAt: number };
-
 /** What is known of one address that is asked. */
 export type EchoTarget = {
   from: string;
@@ -21,6 +18,9 @@ export type EchoTarget = {
   rttMs: number | undefined;
   sentAt: number;
 };
+
+/** A request that was sent. A target that was replaced since is asked no more: its answer changes nothing that is in use. */
+type Probe = { target: EchoTarget; sentAt: number };
 
 /** An answer that comes later than this does not count. */
 const rememberMs = 10_000;
@@ -81,11 +81,11 @@ export class Echoes {
     for (const [key, target] of this.#targets) {
       if (now - target.sentAt < everyMs(key, target)) continue;
       target.sentAt = now;
-      await this.#request(key, target, now);
+      await this.#request(target, now);
     }
   }
 
-  async #request(key: string, target: EchoTarget, now: number): Promise<void> {
+  async #request(target: EchoTarget, now: number): Promise<void> {
     this.#sequence = (this.#sequence + 1) % 0x1_0000;
     const payload = Buffer.concat([
       Buffer.from(target.mark, "hex"),
@@ -95,7 +95,7 @@ export class Echoes {
     target.silentSince ??= now;
     const socket = await this.#socket(target.from);
     if (socket === undefined) return;
-    this.#sent.set(`${this.#sequence} ${payload.toString("hex")}`, { key, sentAt: now });
+    this.#sent.set(`${this.#sequence} ${payload.toString("hex")}`, { target, sentAt: now });
     if (socket.send(target.to, this.#sequence, payload)) return;
     // The socket may be bound to the interface before it was recreated: open it again.
     this.#close(target.from);
@@ -125,10 +125,10 @@ export class Echoes {
   #answered(id: string): void {
     const probe = this.#sent.get(id);
     this.#sent.delete(id);
-    const target = probe === undefined ? undefined : this.#targets.get(probe.key);
-    if (probe === undefined || target === undefined) return;
+    if (probe === undefined) return;
+    const { target, sentAt } = probe;
     const now = this.#monotonic();
-    const rtt = now - probe.sentAt;
+    const rtt = now - sentAt;
     target.rttMs = target.rttMs === undefined ? rtt : (1 - newestShare) * target.rttMs + newestShare * rtt;
     target.answeredAt = now;
     target.aliveSince ??= now;
