@@ -16,7 +16,7 @@ export type ProbeRecord = {
   missed: number;
   /** Since when it is probed, monotonic ms. */
   since: number;
-  /** How many were sent since then. */
+  /** How many were sent since then. Those that the system refused are missed, and not sent. */
   sent: number;
   /** Index of the tunnel in which it answered last. */
   index: number | undefined;

@@ -220,11 +220,15 @@ export class Prober {
   async #send(address: string, target: Target, from: string | undefined, now: number): Promise<void> {
     const sequence = (this.#sequence = (this.#sequence + 1) % sequences);
     const nonce = this.#deps.random(4);
+    // Where nothing can be sent, the probe counts as missed as well: the peer is not reached.
     target.awaiting = { sequence, sentAt: now };
-    target.sent += 1;
     this.#requests.set(sequence, { address, nonce, sentAt: now });
     const socket = from === undefined ? undefined : await this.#socket(from);
-    if (from === undefined || socket === undefined || socket.send(address, sequence, nonce)) return;
+    if (from === undefined || socket === undefined) return;
+    if (socket.send(address, sequence, nonce)) {
+      target.sent += 1;
+      return;
+    }
     // The socket is still bound to an interface that was recreated since: open a new one for the next probe.
     socket.close();
     this.#sockets.delete(from);

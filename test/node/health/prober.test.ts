@@ -16,6 +16,9 @@ function makeNetwork() {
     sent: new Array<{ at: number; to: string }>(),
     silent: new Set<string>(),
     forge: false,
+    /** The system refuses to send. */
+    refuses: false,
+    from: "10.77.0.9" as string | undefined,
   };
   let onReply: (reply: EchoReply) => void = () => {};
   const late: { at: number; reply: EchoReply }[] = [];
@@ -23,6 +26,7 @@ function makeNetwork() {
     onReply = listener;
     return {
       send(to, sequence, payload) {
+        if (world.refuses) return false;
         world.sent.push({ at: world.now, to });
         const nonce = world.forge ? payload.map((byte) => byte ^ 1) : payload;
         if (!world.silent.has(to)) late.push({ at: world.now + 20, reply: { sequence, payload: nonce } });
@@ -40,7 +44,7 @@ function makeNetwork() {
   const pass = async (ms: number) => {
     const end = world.now + ms;
     while (world.now < end) {
-      await prober.step(() => "10.77.0.9");
+      await prober.step(() => world.from);
       world.now += 10;
       for (const each of late.splice(0)) {
         if (each.at <= world.now) onReply(each.reply);
@@ -72,6 +76,23 @@ describe("the prober", () => {
     await pass(10_000);
     prober.setTargets([]);
     expect(prober.sentSince(a)).toBe(1);
+  });
+
+  test("counts no probe as sent that the system refused, but as missed: its peer is not reached", async () => {
+    const { world, prober, pass, record } = makeNetwork();
+    prober.setTargets([a]);
+    await pass(5000);
+    expect(prober.sentSince(a)).toBe(1);
+    world.refuses = true;
+    await pass(15_000);
+    world.from = undefined;
+    await pass(15_000);
+    expect([prober.sentSince(a), isBroken(record(a))]).toEqual([0, true]);
+    world.refuses = false;
+    world.from = "10.77.0.9";
+    await pass(15_000);
+    expect(prober.sentSince(a)).toBeGreaterThan(0);
+    expect(isBroken(record(a))).toBe(false);
   });
 
   test("probes an urgent address at its own pace, and then at the usual one again", async () => {
