@@ -80,6 +80,8 @@ export class OrganizationHealth {
   readonly lostLarge: LargePackets["lost"];
   /** What check-ins told. saved-probes.ts restores it in the next process. */
   planeFacts: PlaneFacts = {};
+  /** Whether a check-in of this process reached the control plane, or failed to. */
+  hasHeardPlane = false;
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #deps: HealthDeps;
   readonly #inventory: Inventory;
@@ -159,6 +161,7 @@ export class OrganizationHealth {
     noteAnswer: (answer: AnswerFacts): void => {
       const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;
       const at = this.#deps.monotonic();
+      this.hasHeardPlane = true;
       this.planeFacts.unreached = undefined;
       if (online !== undefined) this.planeFacts.others = { online, at };
       this.planeFacts.cloned = cloned === true ? { at } : undefined;
@@ -166,7 +169,10 @@ export class OrganizationHealth {
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
       if (addresses !== undefined) this.#deps.kept?.addAnswer(addresses);
     },
-    noteUnreachable: (): void => void (this.planeFacts.unreached ??= { at: this.#deps.monotonic() }),
+    noteUnreachable: (): void => {
+      this.hasHeardPlane = true;
+      this.planeFacts.unreached ??= { at: this.#deps.monotonic() };
+    },
     untilChanged: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
 

@@ -62,18 +62,22 @@ type ProbeState = {
   named: NamedPeers;
   lostLarge: Map<string, number>;
   planeFacts: PlaneFacts;
+  /** Whether this process has heard of the control plane itself. If not, what another process wrote of it is newer. */
+  hasHeardPlane: boolean;
   /** Which of these peers are revoked, deleted, or not reachable by rules any more: they are not taken over. */
   goneAmong(addresses: readonly string[]): readonly string[];
 };
 
 /**
- * Writes what this process knows, check-auth or `agent ping`, after it has taken over what the other one has written meanwhile. So
- * check-auth goes on with the peers that a user asked for. The file is for root alone: it shows whom this node talks to.
+ * Writes what this process knows, check-auth or `agent ping`, after it has taken over which peers the other one has probed and, if it
+ * has not asked the control plane itself, what that said. So check-auth goes on with the peers that a user asked for. Lost large
+ * packets are not taken over: each process measures them. The file is for root alone: it shows whom this node talks to.
  */
 export function exchangeProbes(directory: string, slug: string, known: ProbeState, clock: Clock): void {
   const now = clock.monotonic();
   // Without peers that never answered: this process drops such peers itself, and they would come back from its own file.
-  takeOver(directory, slug, known, clock, (record) => record.answeredAt !== undefined);
+  const former = takeOver(directory, slug, known, clock, (record) => record.answeredAt !== undefined);
+  if (former !== undefined && !known.hasHeardPlane) known.planeFacts = fromAges(former, clock);
   const probes = Object.fromEntries(
     known.prober
       .records()
@@ -106,10 +110,13 @@ export function restoreProbes(directory: string, slug: string, known: ProbeState
   const saved = takeOver(directory, slug, known, clock, () => true);
   if (saved === undefined) return;
   for (const [to, bytes] of Object.entries(saved.lost)) known.lostLarge.set(to, bytes);
-  /** By this process's clock. */
-  const savedAt = clock.monotonic() - Math.max(0, clock.now() - saved.at);
-  const { others, cloned, elsewhere, unreached, clockAhead } = saved.told;
-  known.planeFacts = {
+  known.planeFacts = fromAges(saved, clock);
+}
+
+function fromAges({ at, told }: SavedProbes, clock: Clock): PlaneFacts {
+  const savedAt = savedAtOf(at, clock);
+  const { others, cloned, elsewhere, unreached, clockAhead } = told;
+  return {
     others: others && { online: others.online, at: savedAt - others.age_ms },
     cloned: cloned && { at: savedAt - cloned.age_ms },
     elsewhere: elsewhere && { said: elsewhere.said, at: savedAt - elsewhere.age_ms },
@@ -131,6 +138,9 @@ function toAges(
   };
 }
 
+/** When the file was written, by this process's clock. If the system's clock was set back since, no time counts as passed. */
+const savedAtOf = (at: number, clock: Clock) => clock.monotonic() - Math.max(0, clock.now() - at);
+
 /** Adds the saved probes of addresses that this process has not probed itself. */
 function takeOver(
   directory: string,
@@ -141,9 +151,7 @@ function takeOver(
 ): SavedProbes | undefined {
   const saved = readSaved(SavedProbes, join(directory, `${slug}.probes.json`));
   if (saved === undefined) return undefined;
-  const now = clock.monotonic();
-  // By this process's clock. If the system's clock was set back since, no time counts as passed.
-  const savedAt = now - Math.max(0, clock.now() - saved.at);
+  const savedAt = savedAtOf(saved.at, clock);
   const { prober, named } = known;
   const gone = new Set(known.goneAmong(Object.keys(saved.probes)));
   for (const [address, probe] of Object.entries(saved.probes)) {

@@ -81,6 +81,7 @@ function makeMachine(directory: string) {
         named: new NamedPeers(),
         goneAmong,
         planeFacts,
+        hasHeardPlane: false,
       };
       restoreProbes(directory, "acme", known, clock);
       return {
@@ -132,6 +133,23 @@ test("a process that looks once knows what the control plane said, with its age"
     elsewhere: { said, at: then },
     clockAhead: { ms: -400_000, at: then },
   });
+});
+
+test("a process that did not ask the control plane leaves what another one wrote of it", () => {
+  using directory = temporaryDirectory();
+  const machine = makeMachine(directory.path);
+  const [checks, ping] = [machine.start(), machine.start()];
+  checks.known.hasHeardPlane = true;
+  Object.assign(checks.known.planeFacts, { cloned: { at: checks.now() } });
+  checks.exchange();
+  machine.pass(1000);
+  ping.exchange();
+  expect(machine.start().known.planeFacts.cloned).toEqual({ at: 100 - 1000 });
+  // What the checks hear later counts, also that a fact has ended.
+  checks.known.planeFacts.cloned = undefined;
+  checks.exchange();
+  ping.exchange();
+  expect(machine.start().known.planeFacts.cloned).toBeUndefined();
 });
 
 test("check-auth goes on with a peer that `agent ping` named: it probes it for a minute, and knows it until it is gone", async () => {
