@@ -77,9 +77,9 @@ export function makeDaemonHealth(
       kept: hangLog(logPath),
     });
     // SIGQUIT: the engine writes a dump of its goroutines, and ends.
-    signalProcess(process, "SIGQUIT");
-    await system.sleep(dumpMs).catch(() => undefined);
     try {
+      signalProcess(process, "SIGQUIT");
+      await system.sleep(dumpMs).catch(() => undefined);
       writeFileAtomic(hangLog(logPath), `${lastLines(logPath, logLines).join("\n")}\n`, 0o600);
       if (isSameProcess(supervised.process(), process)) await supervised.control.restart();
     } catch (error) {

@@ -214,7 +214,12 @@ export class Supervisor {
       case "signal": {
         const { process, signal } = effect;
         this.#deps.log.info("Signal sent to an engine", { team: this.#deps.slug, pid: process.pid, signal });
-        signalProcess(process, signal);
+        try {
+          signalProcess(process, signal);
+        } catch (error) {
+          // The engine counts as running, and the next step of its end follows.
+          this.#deps.log.error(messageOf(error), { team: this.#deps.slug });
+        }
         return;
       }
       case "reload":

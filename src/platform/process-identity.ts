@@ -1,5 +1,6 @@
 // Identifies a process by its id and its start time, because ids are reused. Must not start a process.
 
+import { fromSystemError } from "../base/errors.ts";
 import { ageSince, startOf } from "./processes.ts";
 
 /** `started` is opaque: equal for the same process, different for different processes. */
@@ -21,14 +22,14 @@ export function ageOf({ started }: ProcessIdentity): number {
   return ageSince(started);
 }
 
-/** Signals exactly this process. Returns false if it has ended. */
+/** Signals exactly this process. Returns false if it has ended. Throws, mostly os_permission, if it is still there. */
 export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
   if (!isAlive(identity)) return false;
   try {
     process.kill(identity.pid, signal);
     return true;
-  } catch {
-    // The process has just ended.
+  } catch (error) {
+    if (isAlive(identity)) throw fromSystemError(`signal the process ${identity.pid}`, error);
     return false;
   }
 }

@@ -1,6 +1,6 @@
 // The engine as a program: log lines as versions 1.6.1 and 1.11.0 write them, and the proof of a reload.
 
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import { rejection } from "../../pki/thrown.ts";
 import { appendFileSync, chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -276,6 +276,12 @@ test("process identity does not match a later process with the same number", asy
   expect(isAlive(identity)).toBe(true);
   expect(signalProcess({ ...identity, started: `${identity.started}1` }, "SIGKILL")).toBe(false);
   expect(isAlive(identity)).toBe(true);
+  // A refusal by the system: the process is still there.
+  using kill = spyOn(process, "kill").mockImplementation(() => {
+    throw Object.assign(new Error("kill() failed: EPERM"), { code: "EPERM" });
+  });
+  expect(() => signalProcess(identity, "SIGTERM")).toThrow("permission denied");
+  kill.mockRestore();
   expect(signalProcess(identity, "SIGTERM")).toBe(true);
   await child.exited;
   expect(isAlive(identity)).toBe(false);
