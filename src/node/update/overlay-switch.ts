@@ -17,7 +17,7 @@ export type Member = {
   slug: string;
   /** Its process, and the program of its next start. */
   examine(): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }>;
-  /** Writes what the new engine needs from its start on. */
+  /** Writes what the new engine needs from its start on. Does not reject: the others still wait for their restart. */
   prepare(version: string): Promise<void>;
   /** Resolves when the engine is active. Undefined: neither systemd nor the daemon runs this engine. */
   restart: (() => Promise<void>) | undefined;
@@ -50,6 +50,8 @@ export async function adaptConfigurations(
   { log, system }: { log: Log; system: EngineRunner },
 ): Promise<void> {
   for (const { slug, examine, synchronize } of members) {
+    // Its unit starts another engine, now and later.
+    if (!isSameFile((await examine()).program, engine.path)) continue;
     const path = join(configRoot, slug, "config.yml");
     const test = () => testConfig(engine.path, path, system);
     try {
