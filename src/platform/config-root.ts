@@ -39,9 +39,9 @@ export function rootIn(unit: string): string {
   const [, inQuotes, plain] = engine ?? daemon ?? [];
   const written = inQuotes ?? plain;
   if (written === undefined) return trimSlashes(defaultPlaces("linux", {}).configRoot);
-  // As unit-file.ts has written it: both lines double %, and the daemon's alone doubles $. The root "/" is empty before "/%i".
-  const text = written.replaceAll("%%", "%").replace(/\\(["\\])/g, "$1");
-  return (engine === null ? text.replaceAll("$$", "$") : text) || "/";
+  // As unit-file.ts has written it. The root "/" is empty before "/%i".
+  const text = written.replace(/\\(["\\])/g, "$1");
+  return text.replaceAll("%%", "%").replaceAll("$$", "$") || "/";
 }
 
 /** Whether systemd runs the organizations of this root. Without units it will, as soon as they are installed. */

@@ -205,7 +205,7 @@ describe("units of another root", () => {
     autostart: true,
   };
 
-  test.each(["/etc/overlay-agent", "/srv/50% of it", '/srv/a "b" c\\d', "/"])(
+  test.each(["/etc/overlay-agent", "/srv/50% of it", "/srv/${HOME}/a $b", '/srv/a "b" c\\d', "/"])(
     "are read back: %s",
     (configRoot) => {
       for (const unit of [engineTemplate, daemonService])

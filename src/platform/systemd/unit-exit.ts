@@ -6,7 +6,7 @@ import type { Change } from "../apply.ts";
 import type { SystemdState } from "./installation.ts";
 import { exitUnit, systemctl, unitDirectory } from "./systemd.ts";
 import { commonSandbox } from "./units.ts";
-import { programWord, quotedWord, withoutSpecifiers, unitText } from "./unit-file.ts";
+import { argumentWord, programWord, withoutSpecifiers, unitText } from "./unit-file.ts";
 
 /** `file`: the block, as a script of nft. The agent writes it, and removes it when it ends. */
 function exitService(nft: string, file: string): string {
@@ -25,7 +25,7 @@ function exitService(nft: string, file: string): string {
       Service: [
         ["Type", "oneshot"],
         ["RemainAfterExit", "yes"],
-        ["ExecStart", `${programWord(nft)} -f ${quotedWord(withoutSpecifiers(file))}`],
+        ["ExecStart", `${programWord(nft)} -f ${argumentWord(file)}`],
         ["CapabilityBoundingSet", "CAP_NET_ADMIN"],
         ["PrivateDevices", "yes"],
         ["MemoryDenyWriteExecute", "yes"],

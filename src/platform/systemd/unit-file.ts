@@ -21,7 +21,12 @@ export function unitText(sections: Record<string, readonly Setting[]>, command =
  * is one $.)
  */
 export function argumentWord(text: string): string {
-  return quotedWord(withoutSpecifiers(text).replaceAll("$", "$$$$"));
+  return quotedWord(withoutExpansion(text));
+}
+
+/** The part of an argument that is a path, as argumentWord() has it, without the quotes that the whole may need. */
+export function withoutExpansion(text: string): string {
+  return withoutSpecifiers(text).replaceAll("$", "$$$$");
 }
 
 /** The program of a command line: $ has no special meaning there, and quotes are not possible. */

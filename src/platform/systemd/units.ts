@@ -9,6 +9,7 @@ import { daemonUnit, restartSignal, unitDirectory } from "./systemd.ts";
 import {
   programWord,
   quotedWord,
+  withoutExpansion,
   withoutSpecifiers,
   unitText,
   argumentWord,
@@ -36,7 +37,9 @@ const healthDirectory = `/run/${brand.id}-health`;
 
 /** The engine of one organization in server mode; the instance is its slug. */
 export function engineTemplate(places: UnitPlaces): string {
-  const directory = `${withoutSpecifiers(trimSlashes(places.configRoot))}/%i`;
+  const root = trimSlashes(places.configRoot);
+  const directory = `${withoutSpecifiers(root)}/%i`;
+  const config = quotedWord(`${withoutExpansion(root)}/%i/config.yml`);
   return unitText({
     Unit: [
       ["Description", `Overlay network of %i`],
@@ -52,7 +55,7 @@ export function engineTemplate(places: UnitPlaces): string {
     ],
     Service: [
       ["Type", "exec"],
-      ["ExecStart", `${programWord(places.engine)} -config ${quotedWord(`${directory}/config.yml`)}`],
+      ["ExecStart", `${programWord(places.engine)} -config ${config}`],
       ["Restart", "always"],
       ["RestartSec", "5"],
       ["TimeoutStopSec", "10"],

@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { applyChanges, planChanges } from "../../../src/platform/apply.ts";
 import { namesInstallation, namesRemoval, namesService } from "../../../src/platform/systemd/unit-names.ts";
+import { exitInstallation } from "../../../src/platform/systemd/unit-exit.ts";
 import { engineUnit, type OrganizationMode } from "../../../src/platform/systemd/systemd.ts";
 import { guardService, type UnitPlaces } from "../../../src/platform/systemd/units.ts";
 import {
@@ -140,6 +141,15 @@ describe("units", () => {
       "overlay-agent.service",
     );
     expect(unusual).toContain('--ipc-mode socket --config-root "/srv/a b/" --no-autostart\n');
+    // In arguments, systemd replaces ${X} and a word $X by the environment; conditions and lists of paths have only %.
+    const engine = texts(both, { configRoot: "/srv/${X}" }).files.get("overlay-agent@.service");
+    expect(engine).toContain('ExecStart=/usr/bin/true -config "/srv/$${X}/%i/config.yml"\n');
+    expect(engine).toContain("ConditionPathExists=/srv/${X}/%i/config.yml\n");
+    expect(engine).toContain('ReadWritePaths=-"/srv/${X}/%i/');
+    const [block] = exitInstallation({ nft: "/sbin/nft", file: "/srv/${X}/exit.nft" }, { files: new Map() });
+    expect(block).toMatchObject({
+      content: expect.stringContaining('ExecStart=/sbin/nft -f "/srv/$${X}/exit.nft"\n'),
+    });
     expect(() => texts(both, { executable: '/a"b/agent' })).toThrow("quotes");
     expect(() => texts(both, { configRoot: "etc" })).toThrow("absolute");
     expect(() => texts(both, { configRoot: "/etc\nExecStart=/bin/sh" })).toThrow("absolute");
