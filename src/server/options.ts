@@ -100,3 +100,6 @@ export type ServerOptions = {
   /** In tests, in place of the keys of this executable. */
   releaseKeys?: readonly string[];
 };
+
+/** What most operations need of the options: the database, and the system's clock, random bytes and network. */
+export type Store = Pick<ServerOptions, "db" | "system">;

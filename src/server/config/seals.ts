@@ -15,7 +15,7 @@ import {
 import type { Peer, Rule, Target } from "../../api/rules.ts";
 import * as v from "valibot";
 import { record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes, specialIs } from "../store/tables/nodes.ts";
@@ -93,7 +93,7 @@ async function namesOf(reader: Reader, orgId: number, rules: readonly Rule[]): P
  * session of an owner opens nothing. `requireOwner` runs in the transaction. Throws conflict if there is no seal.
  */
 export async function forgetSeals(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   org: { id: number; slug: string },
   actor: Actor,
   requireOwner: (tx: Transaction) => Promise<void>,
@@ -122,7 +122,7 @@ export async function forgetSeals(
  * first seal needs this check, because it names the signers. A signer has signed each later one.
  */
 export async function publishSeal(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   org: { id: number; slug: string },
   signed: SignedSeal,
   actor: Actor,

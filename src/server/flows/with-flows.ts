@@ -3,7 +3,7 @@
 import { flowsApi } from "../../api/flows.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { OrganizationCall } from "../http/route.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { requireScope } from "../users/token-scopes.ts";
 
 /**
@@ -11,7 +11,7 @@ import { requireScope } from "../users/token-scopes.ts";
  * `after`, no flow was shown, and no event is recorded.
  */
 export async function withFlows<T>(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   call: OrganizationCall,
   work: () => Promise<{ body: T; after: Record<string, unknown> | undefined }>,
 ): Promise<{ body: T }> {

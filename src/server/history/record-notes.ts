@@ -2,12 +2,10 @@
 
 import { ourselves, record, type AuditEvent } from "../audit/record.ts";
 import { forAll, orgOf } from "../for-all.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { computed, integer, queryAll } from "../store/table.ts";
 import { takeNotes, type PolicyChangeRow } from "../store/tables/policy-changes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-
-type Deps = Pick<ServerOptions, "db" | "system">;
 
 /** Notes that one transaction records. */
 const maxNotes = 1000;
@@ -20,13 +18,13 @@ const noteBytes = 64;
 const org = computed({ orgId: integer() });
 
 /** Records the notes of all organizations. */
-export async function recordAllNotes(deps: Deps): Promise<void> {
+export async function recordAllNotes(deps: Store): Promise<void> {
   const sql = "SELECT DISTINCT org_id FROM policy_changes ORDER BY org_id";
   await forAll(await queryAll(deps.db, org, sql), orgOf, ({ orgId }) => recordNotes(deps, orgId));
 }
 
 /** A note leaves its table in the transaction that records it. */
-export async function recordNotes({ db, system }: Deps, orgId: number): Promise<void> {
+export async function recordNotes({ db, system }: Store, orgId: number): Promise<void> {
   for (let count = maxNotes; count === maxNotes;) {
     count = await db.writeFor({ org: orgId }, async (tx) => {
       const notes = await takeNotes(tx, orgId, maxNotes);

@@ -7,7 +7,7 @@ import { AppError, invalidField } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../base/ip.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { editWithoutTests } from "../policy/edit-policy.ts";
 import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
@@ -17,7 +17,6 @@ import { hasNode } from "./publish.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
 import { keptVersions } from "../allocation/held-names.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
 
 const aliasPick = joined(

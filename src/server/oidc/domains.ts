@@ -7,14 +7,13 @@ import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { requireRole, requireStaff } from "../require-role.ts";
 import { organizationBySlug } from "../organizations/organizations.ts";
 import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/organizations.ts";
 import { within } from "../../base/within.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
 
 const maxOfOrganization = 50;

@@ -3,13 +3,12 @@
 
 import { ourselves, record } from "../audit/record.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { memberEvent } from "../users/members.ts";
 import { allOrganizations } from "../organizations/organizations.ts";
 import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import { memberships } from "../store/tables/organizations.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type User = { id: number; email: string };
 type Role = "member" | "admin";
 

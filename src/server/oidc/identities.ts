@@ -4,7 +4,7 @@
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { insertUser, userEvent } from "../users/users.ts";
 import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryAll, text } from "../store/table.ts";
@@ -24,7 +24,6 @@ import { acceptInvited, invitationsOf } from "./invited.ts";
 import { endSessionsBy } from "./provider-sessions.ts";
 import { hasWayIn } from "./sign-in-methods.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
 type User = { userId: number; email: string };
 

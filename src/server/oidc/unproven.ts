@@ -7,7 +7,7 @@ import { ourselves } from "../audit/record.ts";
 import { forAll, orgOf, orgOfEntry } from "../for-all.ts";
 import { revokeInside } from "../nodes/lifecycle/revoke.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
-import type { ServerOptions } from "../options.ts";
+import type { ServerOptions, Store } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
 import { computed, integer, later, queryAll, text } from "../store/table.ts";
@@ -16,7 +16,6 @@ import { identityProviders, type IdentityProviderRow } from "../store/tables/pro
 import type { Exchange } from "./provider-requests.ts";
 import { ownWayIn } from "./sign-in-methods.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Services = Store & Pick<ServerOptions, "log"> & { exchange: Pick<Exchange, "discover"> };
 
 /** In `meta`: when a server last ran this loop, ms. */

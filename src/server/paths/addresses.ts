@@ -6,13 +6,13 @@ import { defaultOverlayPort } from "../../api/values.ts";
 import { joinHostPort, parseUnderlay } from "../../base/ip.ts";
 import { maxKeptPeers, maxRemotes, type PathState, type PeerAddresses } from "../../protocol/path-report.ts";
 import type { Names } from "../names/names-cache.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { places, queryAll } from "../store/table.ts";
 import { nodes, hubIs } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system"> & { names: Pick<Names, "seen"> };
+type Deps = Store & { names: Pick<Names, "seen"> };
 
 export type Addresses = {
   /** A node calls the control plane from this address. */

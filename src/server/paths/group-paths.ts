@@ -3,7 +3,7 @@
 
 import { mapGroup } from "../../protocol/shown-groups.ts";
 import { inSlices, makeHeavyWork, nextRound } from "../http/heavy-work.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { isConfigured, isOnline } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
@@ -23,7 +23,7 @@ import {
 import { isHub } from "../../protocol/routing/roles.ts";
 
 /** `changes`: the open polls of this server, by which a node also counts as online. */
-type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Parameters<typeof isOnline>[2] };
+type Deps = Store & { changes: Parameters<typeof isOnline>[2] };
 
 export type GroupPathSums = {
   /** `ownerId`: a member, who sees the paths of their own nodes. */

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { RelayedReport, type RelayedAnswer } from "../../protocol/traffic-reports.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { ServerOptions, Store } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -130,7 +130,7 @@ async function pauseOrResume(tx: Transaction, row: Row, actor: Actor, at: number
 
 /** Sets the monthly limit. Throws not_found, and conflict for a node that is no relay. */
 export async function limitRelay(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   orgId: number,
   nodeId: number,
   limitBytes: number | null,

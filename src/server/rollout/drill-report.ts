@@ -5,7 +5,7 @@ import { onlineMs } from "../../api/values.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { maxLosses } from "../../protocol/updates/drill.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, places, queryAll, queryOne, text, textOrNull, truth } from "../store/table.ts";
@@ -54,7 +54,7 @@ export async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillR
 
 /** The newest first. `id`: this one alone. */
 export async function listDrills(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   { id: orgId }: { id: number },
   { id, newest = maxDrills }: { id?: number | undefined; newest?: number | undefined },
 ): Promise<Drill[]> {

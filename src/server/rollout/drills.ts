@@ -13,7 +13,7 @@ import {
   type DrillTime,
 } from "../../protocol/updates/drill.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { requireRole } from "../require-role.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
 import { computed, integer, places, queryAll, queryNumber, text, textOrNull } from "../store/table.ts";
@@ -30,7 +30,6 @@ import {
 } from "./drill-report.ts";
 import { isOverdue, refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
 /**

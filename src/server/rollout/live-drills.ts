@@ -2,7 +2,7 @@
 
 import type { DrillOrder } from "../../protocol/updates/drill.ts";
 import type { HeldPolls } from "../config/held-polls.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { queryAll } from "../store/table.ts";
 import { drills, type DrillRow } from "../store/tables/drills.ts";
 
@@ -16,7 +16,7 @@ export type LiveDrills = {
 
 /** Reads the running drills now, and whenever one begins or is aborted. */
 export function makeLiveDrills(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   changes: Pick<HeldPolls, "wakeOrganization">,
 ): LiveDrills {
   let running = new Map<number, DrillRow>();

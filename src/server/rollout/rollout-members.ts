@@ -4,7 +4,7 @@
 
 import { rolledOut } from "../../api/rollouts.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { isConfigured, isSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
@@ -13,7 +13,6 @@ import { computed, integer, queryAll, queryNumber, textOrNull } from "../store/t
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { chooseRings, rankOf, type Candidate, type Placed } from "./choose-rings.ts";
 
-type Services = Pick<ServerOptions, "db" | "system">;
 /** Which nodes a rollout concerns, and what it gives them. */
 type RolloutScope = Pick<RolloutRow, "orgId" | "agent" | "engine" | "settings" | "groups" | "createdAt">;
 /** What a node runs; null: not reported. */
@@ -49,7 +48,7 @@ const higher = (a: string | null, b: string | null) =>
  * reports lower ones.
  */
 async function readVersions(
-  { db, system }: Services,
+  { db, system }: Store,
   orgId: number,
   nodes: readonly NodeRecord[],
 ): Promise<(node: NodeRecord) => Versions> {
@@ -74,7 +73,7 @@ async function readVersions(
  * enough to know that the loop has to write them. `isPermitted`: whether any node permits the update.
  */
 export async function readCandidates(
-  { db, system }: Services,
+  { db, system }: Store,
   scope: RolloutScope & { id?: number },
   { isForStart = false } = {},
 ): Promise<{ candidates: Member[]; isPermitted: boolean }> {
@@ -163,7 +162,7 @@ export async function writeSlice(
 }
 
 /** Writes the nodes that a rollout does not have yet, slice after slice. Called while its ring is 0. */
-export async function writeMissing(services: Services, row: RolloutRow): Promise<void> {
+export async function writeMissing(services: Store, row: RolloutRow): Promise<void> {
   const { db, system } = services;
   const count = `SELECT count(*) AS n ${ofRollout}`;
   let written = await queryNumber(db, count, [row.id]);

@@ -5,7 +5,7 @@ import type { Rollout, rolloutActions, RolloutRequest } from "../../api/rollouts
 import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
 import { operator, record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import { requireRole } from "../require-role.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
@@ -17,7 +17,6 @@ import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
 import { beginSettings, endSettings, settingsField } from "./settings-in-rings.ts";
 import { findRollout, requireRollout } from "./show-rollouts.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
 /**

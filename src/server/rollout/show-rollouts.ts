@@ -5,7 +5,7 @@ import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { counted } from "../store/list-rows.ts";
 import { computed, integer, joined, queryAll, queryOne, text, textOrNull } from "../store/table.ts";
@@ -13,7 +13,6 @@ import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollout
 import { permissionOf } from "../store/tables/update-permission.ts";
 import { isWithin, nextHours, silentMs } from "./rollout-step.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
 
 const stateCount = computed({ ring: integer(), state: text(), n: integer() });

@@ -3,7 +3,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import { programProbes, type UpdateReport } from "../../protocol/updates/order.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, places, queryAll, queryNumber, text } from "../store/table.ts";
 import { sightings } from "../store/tables/nodes.ts";
@@ -17,14 +17,12 @@ import {
 import { endOrder } from "./node-orders.ts";
 import { silentMs } from "./rollout-step.ts";
 
-type Services = Pick<ServerOptions, "db" | "system">;
-
 /** A node fails if so many more peers outside its ring cannot reach it. One alone may be wrong, or broken itself. */
 const enoughPeers = 2;
 
 /** Throws conflict if the node has no such order. */
 export async function takeUpdateReport(
-  { db, system }: Services,
+  { db, system }: Store,
   orgId: number,
   nodeId: number,
   report: UpdateReport,

@@ -7,7 +7,7 @@ import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { Actor } from "../audit/record.ts";
 import { networkOf } from "../../base/ip.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
-import type { ServerOptions } from "../options.ts";
+import type { ServerOptions, Store } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
 import { rememberNetwork } from "../store/tables/organizations.ts";
@@ -40,7 +40,7 @@ export async function offerFirstAccount({
 
 /** Creates the user by a link. Throws not_found for a link that is no longer valid. */
 export async function makeFirstAccount(
-  services: Pick<ServerOptions, "db" | "system"> & { passwords: Passwords; throttle: Throttle },
+  services: Store & { passwords: Passwords; throttle: Throttle },
   { secret, email, password }: { secret: string; email: string; password: string },
   address: string,
 ): Promise<User> {

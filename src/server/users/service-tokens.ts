@@ -13,12 +13,11 @@ import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "../require-role.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
-import type { ServerOptions } from "../options.ts";
+import type { Store } from "../options.ts";
 import type { Row } from "../store/database.ts";
 import { serviceTokens } from "../store/tables/sessions.ts";
 
 const defaultLifetimeS = 90 * 86_400;
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id">;
 const shown = serviceTokens.pick(
   "id",

@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { ServerOptions } from "../options.ts";
+import type { ServerOptions, Store } from "../options.ts";
 import { requireStaff } from "../require-role.ts";
 import { confirmOwner, describeOrigin, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./sign-in/hash-passwords.ts";
@@ -17,7 +17,6 @@ import { queryAll, queryNumber } from "../store/table.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { emailKey, formerEmailKey } from "../../base/text.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 export type UserServices = Store & { passwords: Passwords };
 
 function showUser({ id, email, isStaff, isActive, createdAt, lastLoginAt }: UserRow): User {

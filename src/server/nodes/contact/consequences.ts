@@ -15,10 +15,10 @@ import { unlessStorageRefuses } from "./storage-refusal.ts";
 import { permissionText } from "../../store/tables/update-permission.ts";
 import { storeTcp } from "./plane-fallback.ts";
 import { makeThrottle } from "../../http/throttle.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import type { Renewals } from "../lifecycle/renewal.ts";
 
-export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
+export type ConsequenceDeps = Store & {
   renewals: Renewals;
   refusals: RefusalNotes;
   admitsChange: AdmitsChange;

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { given } from "../../../base/given.ts";
 import { ourselves } from "../../audit/record.ts";
 import { forAll, orgOf, orgOfEntry } from "../../for-all.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber } from "../../store/table.ts";
@@ -83,13 +83,11 @@ const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n
   ORDER BY n.org_id, n.id LIMIT 1000`;
 const anyWatched = "SELECT id FROM nodes WHERE state <> 'revoked' LIMIT 1";
 
-export type Services = Pick<ServerOptions, "db" | "system">;
-
 /**
  * Notes that a server looks now, and returns the note. After the clock was set back, it also changes what was stored by the clock
  * that was ahead. Undefined while there is no node.
  */
-export async function watchSilence({ db }: Services, now: number): Promise<Watch | undefined> {
+export async function watchSilence({ db }: Store, now: number): Promise<Watch | undefined> {
   if ((await db.get(anyWatched)) === undefined) return undefined;
   const before = await readWatch(db);
   const watch = watchAt(before ?? (await formerWatch(db, now)), now);
@@ -110,7 +108,7 @@ export async function readGaps(db: Reader, now: number): Promise<readonly Gap[]>
 }
 
 /** Ends the ephemeral nodes whose silence is longer than their token allowed. */
-export async function endSilentNodes(services: Services): Promise<void> {
+export async function endSilentNodes(services: Store): Promise<void> {
   const { db, system } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);

@@ -13,7 +13,7 @@ import type { EventType } from "../../../api/events.ts";
 import type { IssuingOrg } from "../../certificates/issue.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
 import { forAll, orgOf } from "../../for-all.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import { requireRole } from "../../require-role.ts";
 import type { Row, Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "../../store/table.ts";
@@ -22,7 +22,6 @@ import { sha256Hex } from "../../../base/sha256.ts";
 import type { Keys } from "./register-request.ts";
 import { releaseUse, type Grant } from "./registration-credential.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id">;
 type Asking = {
   keys: Keys;

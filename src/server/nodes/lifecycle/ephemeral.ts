@@ -5,7 +5,7 @@
 import { ourselves, principal, record, type Actor } from "../../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../../certificates/issue.ts";
 import { publishNames } from "../../names/publish.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import {
   chooseAddress,
   freeAddresses,
@@ -21,8 +21,6 @@ import { addresses, nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { certificates, lastCertificateEnd } from "../../store/tables/certificates.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
 import type { NodeStore } from "../node-store.ts";
-
-type Store = Pick<ServerOptions, "db" | "system">;
 
 /** Ends the node that leaves. False if it is not ephemeral. */
 export async function endNode(

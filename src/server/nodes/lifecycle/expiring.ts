@@ -3,7 +3,7 @@
 import { formatTime } from "../../../base/quantities.ts";
 import { ourselves, record } from "../../audit/record.ts";
 import { forAll, orgOf, orgOfEntry } from "../../for-all.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import { queryAll } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
 
@@ -15,7 +15,7 @@ const announcedTogether = 100;
 
 const expiringPick = certificates.pick("id", "orgId", "nodeId", "fingerprint", "notAfter");
 
-export async function announceExpiring({ db, system }: Pick<ServerOptions, "db" | "system">): Promise<void> {
+export async function announceExpiring({ db, system }: Store): Promise<void> {
   const now = system.now();
   const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND (not_after < $1
     OR not_after < $2 AND authority_id IN (SELECT id FROM authorities WHERE offline = 1))`;

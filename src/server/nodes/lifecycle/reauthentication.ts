@@ -8,7 +8,7 @@ import { formatTime } from "../../../base/quantities.ts";
 import { messageOf } from "../../../base/errors.ts";
 import { ourselves, record, type Actor } from "../../audit/record.ts";
 import { forAll, inTurn, orgOf } from "../../for-all.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { ServerOptions, Store } from "../../options.ts";
 import { sendMail } from "../../users/mail.ts";
 import { findNode, revokedNode } from "../../store/nodes.ts";
 import { notifyNode, notifyNodes } from "../../store/versions.ts";
@@ -19,7 +19,6 @@ import { beginPeriod, noteTold } from "./owner-period.ts";
 import { revokeInside } from "./revoke.ts";
 import { runDueUpkeep } from "./upkeep.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Mailing = Store & Pick<ServerOptions, "mail" | "log" | "publicUrl">;
 
 /** Nodes in one transaction: few enough that check-ins do not wait for it. */

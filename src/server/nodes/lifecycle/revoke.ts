@@ -5,7 +5,7 @@ import { AppError } from "../../../base/errors.ts";
 import { type Actor, type AuditEvent, principal, record } from "../../audit/record.ts";
 import { findNode, revokedNode } from "../../store/nodes.ts";
 import { mayNotRevoke, requireOwner } from "../node-owner.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import { freeAddresses, leaveAddresses } from "../../allocation/address-pool.ts";
 import type { Transaction } from "../../store/database.ts";
 import { queryAll, queryOne } from "../../store/table.ts";
@@ -22,7 +22,6 @@ import { runDueUpkeep } from "./upkeep.ts";
 import { notifyNode, raiseConfigVersion } from "../../store/versions.ts";
 
 type Org = { id: number; slug: string };
-type Store = Pick<ServerOptions, "db" | "system">;
 
 /**
  * Revokes a node. `ownerId`: only as this user's own node. Throws not_found also for a node that is already revoked,

@@ -1,7 +1,7 @@
 // Does what becomes due with time or when nodes confirm a version: blocks former certificates that granted more, frees
 // names and addresses of revoked nodes. Each step is one transaction and may be repeated.
 
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import type { Transaction } from "../../store/database.ts";
 import { boundHolds, mayRelease, organizationsWithHolds, releaseHolds } from "../../allocation/holds.ts";
 import { announceBlocklist } from "../../certificates/blocklist.ts";
@@ -11,8 +11,6 @@ import { queryAll, queryNumber } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { raiseConfigVersion, readConfigVersion } from "../../store/versions.ts";
-
-type Store = Pick<ServerOptions, "db" | "system">;
 
 /** A former certificate that granted more is blocked after this time at the latest, confirmed or not. */
 export const blockAfterMs = 10 * 60_000;

@@ -6,7 +6,7 @@ import { AppError } from "../../../base/errors.ts";
 import { openSecret, sealSecret } from "../../../pki/secrets.ts";
 import { base32, matchingStep, totpUri } from "../../../pki/totp.ts";
 import { record, type Actor } from "../../audit/record.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { queryNumber } from "../../store/table.ts";
 import { identities } from "../../store/tables/providers.ts";
@@ -156,7 +156,7 @@ function lastFactor(): AppError {
 
 /** For the operator, when a user lost all second factors: removes them and ends all sessions. */
 export async function resetFactors(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   { userId, email }: User,
   actor: Actor,
 ): Promise<void> {

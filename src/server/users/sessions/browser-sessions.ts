@@ -6,7 +6,7 @@ import { brand } from "../../../brand.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { networkOf } from "../../../base/ip.ts";
 import type { AskedRequest, Call, UserCaller } from "../../http/route.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import type { Database, Reader } from "../../store/database.ts";
 import { joined, queryOne } from "../../store/table.ts";
 import { browserSessions } from "../../store/tables/sessions.ts";
@@ -15,8 +15,6 @@ import { rememberNetwork } from "../../store/tables/organizations.ts";
 import { isStaff, users, type UserRow } from "../../store/tables/users.ts";
 import { deviceOf } from "./families.ts";
 import { admit, type ByProvider } from "./sessions.ts";
-
-type Store = Pick<ServerOptions, "db" | "system">;
 
 /** A session is new for so long after its sign-in. */
 const newMs = 10 * 60_000;

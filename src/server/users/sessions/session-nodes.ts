@@ -6,7 +6,7 @@ import { timingSafeEqual } from "node:crypto";
 import { maxProvenNodes, type ProvenNodes } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
 import { proofOf } from "../../../pki/session-proof.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import type { Transaction } from "../../store/database.ts";
 import { computed, queryAll, queryNumber, queryOne, integer, text } from "../../store/table.ts";
 import { sessionNodes } from "../../store/tables/sessions.ts";
@@ -22,7 +22,7 @@ const findNode = `SELECT n.id, n.org_id, n.token_hash FROM nodes n JOIN organiza
  * or a wrong proof) is not revealed. Throws conflict for a caller without a session of a command line.
  */
 export async function proveNodes(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   { signIn }: UserCaller,
   { nodes: claimed }: ProvenNodes,
 ): Promise<number> {

@@ -8,7 +8,7 @@ import { record, type Actor } from "../../audit/record.ts";
 import { pageOf, searchPattern, type Page } from "../../http/lists.ts";
 import type { ListQuery } from "../../../api/values.ts";
 import type { OrganizationAccess, SignIn } from "../../http/route.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, queryNumber, text } from "../../store/table.ts";
 import { browserSessions, type SessionRow } from "../../store/tables/sessions.ts";
@@ -20,7 +20,6 @@ import { findMembership, memberEvent } from "../members.ts";
 import { userById, userEvent } from "../users.ts";
 import { endSessions } from "./sessions.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /**

@@ -1,13 +1,13 @@
 // Records wrong passwords and wrong codes.
 
 import { record } from "../../audit/record.ts";
-import type { ServerOptions } from "../../options.ts";
+import type { Store } from "../../options.ts";
 import { memberships } from "../../store/tables/organizations.ts";
 import { users } from "../../store/tables/users.ts";
 
 /** One event for the operator, and one for each organization of the user. */
 export async function recordFailedLogin(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system }: Store,
   email: string,
   address: string,
 ): Promise<void> {
