@@ -5,7 +5,7 @@ import { brand } from "../brand.ts";
 import { ConfigOverrides } from "../engine/allowed-settings.ts";
 import { lastHost, maskNetwork, parseNetwork, specialNetwork } from "../base/ip.ts";
 import { NameSuffix } from "../protocol/names.ts";
-import { Slug } from "../protocol/values.ts";
+import { Slug, wholeWithin } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint, roles } from "./endpoint.ts";
 import { declare, needFresh, sent, taken } from "../protocol/settings.ts";
@@ -49,8 +49,6 @@ export const aliveSeconds = { min: 1, max: 30 } as const;
 /** After how long a node may be reported as away. Times in which no server ran do not count, and servers remember them for 8 days. */
 export const awayMinutes = { min: 5, max: 7 * 1440 } as const;
 export const reauthenticateDays = { min: 8, max: 3650 } as const;
-const wholeWithin = ({ min, max }: { min: number; max: number }) =>
-  v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max));
 
 export const OrganizationRequest = v.strictObject({
   slug: Slug,
@@ -81,7 +79,7 @@ const oneOf = <const W extends readonly string[]>(words: W) => ({
   words,
 });
 const numberOrNull = (range: { min: number; max: number }) => ({
-  takes: v.nullable(wholeWithin(range)),
+  takes: v.nullable(wholeWithin(range.min, range.max)),
   sends: since("0.2.0", v.nullable(v.number())),
   range,
 });

@@ -1,7 +1,7 @@
 // The policy of an organization as a file: show, plan, test, apply, confirm, roll back.
 
 import * as v from "valibot";
-import { recordId } from "../protocol/values.ts";
+import { recordId, wholeNumber } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { ruleWords } from "./rules.ts";
@@ -45,7 +45,7 @@ const ApplyRequest = v.pipe(
     /** For edits in the console: the state changes as the text says, and the stored file stays as it is. */
     keep_file: v.optional(v.boolean()),
     /** The version of the plan: refused if the policy has changed since. */
-    version: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))),
+    version: v.optional(wholeNumber),
     /** After so many seconds the policy is rolled back, unless it is confirmed. */
     confirm: v.optional(
       v.pipe(v.number(), v.integer(), v.minValue(10, "At least 10 s."), v.maxValue(86_400, "At most 24 h.")),

@@ -1,6 +1,6 @@
 // Rollouts: updates, or changes of engine settings, that go through the nodes of an organization in rings.
 
-import { GroupName } from "../protocol/values.ts";
+import { GroupName, wholeWithin } from "../protocol/values.ts";
 import * as v from "valibot";
 import { ConfigOverrides } from "../engine/allowed-settings.ts";
 import { settingsWord, updatable, UpdateVersion } from "../protocol/updates/order.ts";
@@ -13,7 +13,7 @@ export const rolledOut = [...updatable, settingsWord] as const;
 
 export const days = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"] as const;
 
-const hour = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(24));
+const hour = wholeWithin(0, 24);
 /** When nodes may be updated, in each node's own time. `until` before `from`: over midnight. An empty list: always. */
 export const RolloutHours = v.pipe(
   v.array(
@@ -39,7 +39,7 @@ const RolloutRequest = v.strictObject({
   /** Groups of nodes; empty: all nodes. */
   groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
   hours: v.optional(RolloutHours, []),
-  watch_s: v.optional(v.pipe(v.number(), v.integer(), v.minValue(10), v.maxValue(86_400)), usualWatchS),
+  watch_s: v.optional(wholeWithin(10, 86_400), usualWatchS),
 });
 export type RolloutRequest = v.InferOutput<typeof RolloutRequest>;
 

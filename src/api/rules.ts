@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { Cidr } from "../engine/allowed-settings.ts";
 import { selfGroup } from "../protocol/users-groups.ts";
-import { recordId, GroupName } from "../protocol/values.ts";
+import { recordId, GroupName, Port } from "../protocol/values.ts";
 import { comparedText, foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { ListQuery, open, reachErrors, since, Text, word } from "./values.ts";
@@ -105,7 +105,7 @@ const RuleTest = v.strictObject({
   from: recordId,
   to: recordId,
   protocol: v.picklist(["tcp", "udp", "icmp"]),
-  port: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
+  port: v.optional(Port),
 });
 export type RuleTest = v.InferOutput<typeof RuleTest>;
 

@@ -9,7 +9,17 @@ import { MayUpdate, UpdateOrder } from "./updates/order.ts";
 import { AdvertisedList } from "./routing/advertised.ts";
 import { NamesRequest } from "./names.ts";
 import { SealRefused } from "./seals/refused.ts";
-import { Certificate, DataPlaneReport, jws, Port, received, text, time, wholeNumber } from "./values.ts";
+import {
+  Certificate,
+  DataPlaneReport,
+  jws,
+  Port,
+  received,
+  text,
+  time,
+  wholeNumber,
+  wholeWithin,
+} from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
 /** The longest time for which a poll is held, in seconds. */
@@ -58,7 +68,7 @@ export const CheckinRequest = v.object({
   /** Tells machines with the same keys apart: a hash of the kernel's boot id. */
   machine: v.optional(text(64)),
   /** A lighthouse or relay: the TCP port at which its agent passes datagrams to its engine; 0: none. */
-  tcp: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
+  tcp: v.optional(wholeWithin(0, 65_535)),
   /** Root of the machine permits updates by the control plane; absent: not. */
   updates: v.fallback(v.optional(MayUpdate), undefined),
   /** What the seal of the node refuses; absent: nothing. */

@@ -1,7 +1,7 @@
 // Documents that the order key signs: revocations and restores of nodes, and another address of the control plane.
 
 import * as v from "valibot";
-import { received, Slug } from "./values.ts";
+import { received, Slug, wholeWithin } from "./values.ts";
 
 /** The claims of a signed order. */
 export const Order = v.object({
@@ -22,7 +22,7 @@ export type Order = v.InferOutput<typeof Order>;
 export const Move = v.object({
   org: Slug,
   api_base: v.pipe(received(2048), v.url(), v.startsWith("https://")),
-  seq: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER)),
+  seq: wholeWithin(1, Number.MAX_SAFE_INTEGER),
 });
 export type Move = v.InferOutput<typeof Move>;
 

@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
+import { wholeNumber } from "./values.ts";
 
 /** Maximum peers whose paths a node reports. */
 export const maxPaths = 200;
@@ -62,7 +63,7 @@ const Remotes = v.pipe(v.array(foreignText(64)), v.minLength(1), v.maxLength(max
 /** Underlay addresses and ports of peers, by their overlay addresses: those that changed since the node asked last. */
 export const PeerAddresses = v.object({
   /** What the node sends as `since` when it asks next, ms since 1970. */
-  since: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER)),
+  since: wholeNumber,
   /** These are all: former ones are forgotten. */
   whole: v.optional(v.boolean(), false),
   peers: v.optional(

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { DownloadAnswer } from "./download.ts";
 import { Node } from "./node.ts";
-import { Mode, NodeName, Port, PublicAddress, received, text } from "./values.ts";
+import { Mode, NodeName, Port, PublicAddress, received, text, wholeWithin } from "./values.ts";
 
 /**
  * A former server refuses unknown fields. An agent may send a field that is added here only after the server has
@@ -21,7 +21,7 @@ export const RegisterRequest = v.strictObject({
   is_relay: v.optional(v.boolean()),
   public_ip: v.optional(PublicAddress),
   external_port: v.optional(Port),
-  listen_port: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
+  listen_port: v.optional(wholeWithin(0, 65_535)),
   platform: v.optional(text(64)),
   version: v.optional(text(64)),
   overlay_version: v.optional(text(64)),
@@ -32,7 +32,7 @@ export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 /** 202: an administrator has to approve the machine. It repeats the same request after `retry_after` seconds. */
 export const RegisterWaiting = v.object({
   state: v.literal("waiting"),
-  retry_after: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(3600)),
+  retry_after: wholeWithin(1, 3600),
 });
 export type RegisterWaiting = v.InferOutput<typeof RegisterWaiting>;
 

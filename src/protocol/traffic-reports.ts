@@ -3,12 +3,13 @@
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
+import { wholeNumber, wholeWithin } from "./values.ts";
 
 /** The bytes that a relay has forwarded for others, as its machine counts them. */
 export const RelayedReport = v.object({
   /** Names the counter: another one begins at 0. */
   counter: v.pipe(foreignText(32), v.regex(/^[a-z0-9]{1,32}$/)),
-  bytes: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER)),
+  bytes: wholeNumber,
 });
 export type RelayedReport = v.InferOutput<typeof RelayedReport>;
 
@@ -32,7 +33,6 @@ export function relayedIn({ relayed }: { relayed?: unknown }): RelayedAnswer | u
 export const maxFlowRows = 256;
 /** The protocols that rules of the engine's firewall can name; all others are `other`. */
 export const flowProtocols = ["tcp", "udp", "icmp", "other"] as const;
-const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 /** In seconds; nothing is older than a year. */
 const age = v.pipe(v.number(), v.minValue(0), v.maxValue(31_536_000));
 
@@ -44,11 +44,11 @@ export const FlowRow = v.object({
   incoming: v.boolean(),
   protocol: v.picklist(flowProtocols),
   /** The destination port; 0 where the protocol has none. */
-  port: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535)),
+  port: wholeWithin(0, 65_535),
   /** New flows. 0: only older ones went on. */
-  flows: count,
+  flows: wholeNumber,
   /** Flows that got their first answer in this interval. Those of the interval before may be among them. */
-  answered: count,
+  answered: wholeNumber,
 });
 export type FlowRow = v.InferOutput<typeof FlowRow>;
 
@@ -61,7 +61,7 @@ export const FlowsReport = v.object({
   to: age,
   rows: v.pipe(v.array(FlowRow), v.maxLength(maxFlowRows)),
   /** New flows that are in no row. */
-  rest: count,
+  rest: wholeNumber,
   /** Before and within the interval, flows may have passed unseen for so many seconds. */
   unseen_s: age,
 });

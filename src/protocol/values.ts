@@ -19,16 +19,15 @@ export const address = received(64);
 /** A signed order, or the proof of a new order key, in compact serialization. */
 export const jws = received(32_768);
 
+/** Both limits are allowed. */
+export const wholeWithin = (min: number, max: number) =>
+  v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max));
+
 /** Up to the database's maximum, since a larger number would fail the batch that holds the reports of all nodes. */
-export const wholeNumber = v.pipe(
-  v.number(),
-  v.integer(),
-  v.minValue(0),
-  v.maxValue(Number.MAX_SAFE_INTEGER),
-);
+export const wholeNumber = wholeWithin(0, Number.MAX_SAFE_INTEGER);
 
 /** At most the largest integer that the database holds exactly. */
-export const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
+export const recordId = wholeWithin(1, Number.MAX_SAFE_INTEGER);
 
 export const Slug = v.pipe(
   foreignText(40),
@@ -62,7 +61,7 @@ export const GroupName = v.pipe(
   v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
 );
 
-export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
+export const Port = wholeWithin(1, 65_535);
 
 const dnsName = new RegExp(`^(${lowerCaseLabel}\\.)*${lowerCaseLabel}$`, "i");
 

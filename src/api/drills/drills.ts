@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { drillKinds, leastDrillS, mostDrillS } from "../../protocol/updates/drill.ts";
-import { recordId } from "../../protocol/values.ts";
+import { recordId, wholeWithin } from "../../protocol/values.ts";
 import { endpoint } from "../endpoint.ts";
 import { since, Text, Time, whole, word } from "../values.ts";
 
@@ -10,7 +10,7 @@ const DrillRequest = v.strictObject({
   kind: v.picklist(drillKinds),
   /** The lighthouses or relays that are away; empty: the only one. Without the control plane, no node may be named. */
   nodes: v.optional(v.pipe(v.array(recordId), v.maxLength(16)), []),
-  for_s: v.optional(v.pipe(v.number(), v.integer(), v.minValue(leastDrillS), v.maxValue(mostDrillS)), 60),
+  for_s: v.optional(wholeWithin(leastDrillS, mostDrillS), 60),
 });
 export type DrillRequest = v.InferOutput<typeof DrillRequest>;
 

@@ -3,10 +3,11 @@
 import * as v from "valibot";
 import { endpoint } from "../endpoint.ts";
 import { Text, Time } from "../values.ts";
+import { wholeWithin } from "../../protocol/values.ts";
 
 /** At least 1 MB: below, a relay would pause with its first connection. */
 const RelayPatch = v.strictObject({
-  limit_bytes: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1e6), v.maxValue(1e18 - 1))),
+  limit_bytes: v.nullable(wholeWithin(1e6, 1e18 - 1)),
 });
 
 export const Relay = v.object({

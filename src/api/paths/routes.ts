@@ -3,11 +3,11 @@
 import * as v from "valibot";
 import { Cidr } from "../../engine/allowed-settings.ts";
 import { maxMetric } from "../../protocol/routing/advertised.ts";
-import { recordId } from "../../protocol/values.ts";
+import { recordId, wholeWithin } from "../../protocol/values.ts";
 import { endpoint } from "../endpoint.ts";
 import { idsOf, ListQuery, policyErrors, Text } from "../values.ts";
 
-const Metric = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(maxMetric));
+const Metric = wholeWithin(0, maxMetric);
 /** Of one network in one request. */
 const maxRouters = 16;
 const Routers = v.pipe(v.array(recordId), v.minLength(1), v.maxLength(maxRouters));

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { parseDuration } from "../../base/quantities.ts";
 import { foreignText, label } from "../../base/text.ts";
-import { NodeName, recordId, GroupName } from "../../protocol/values.ts";
+import { NodeName, recordId, GroupName, wholeWithin } from "../../protocol/values.ts";
 import { endpoint, hasSome, isOn } from "../endpoint.ts";
 import { TokenDeletion, tokenDeleted } from "../left-access.ts";
 import { ExpiresIn, ListQuery, since, Text, Time } from "../values.ts";
@@ -31,7 +31,7 @@ const onlyEphemeral = "Only for ephemeral nodes: set ephemeral to true.";
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
     name: v.optional(label(100)),
-    uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
+    uses: v.optional(wholeWithin(1, 1_000_000), 1),
     expires_in: v.optional(ExpiresIn, usualTokenLife),
     groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
     is_lighthouse: v.optional(v.boolean(), false),

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
 import { formatAddress, networkContains, parseAddress, parseNetwork } from "../../base/ip.ts";
+import { wholeWithin } from "../values.ts";
 
 /** Maximum of subnets of one node: its certificate holds them. */
 export const maxSubnets = 64;
@@ -73,7 +74,7 @@ const maintenanceMetric = 1_000_000;
 export const RouteOptions = v.record(
   v.string(),
   v.object({
-    metric: v.exactOptional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(maxMetric))),
+    metric: v.exactOptional(wholeWithin(0, maxMetric)),
     maintenance: v.exactOptional(v.boolean()),
   }),
 );

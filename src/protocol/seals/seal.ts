@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { foreignText, label } from "../../base/text.ts";
-import { NodeName, OrderKey, Slug, text } from "../values.ts";
+import { NodeName, OrderKey, Slug, text, wholeWithin } from "../values.ts";
 
 export const maxSealBytes = 262_144;
 /** Seals in one answer: those that changed the signers since the node was last here, and the newest. */
@@ -105,7 +105,7 @@ export type Signer = v.InferOutput<typeof Signer>;
 
 export const Seal = v.strictObject({
   version: v.literal(1),
-  number: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER)),
+  number: wholeWithin(1, Number.MAX_SAFE_INTEGER),
   /** Seconds since 1970. */
   made_at: v.pipe(
     v.number(),

@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { foreignSentence, foreignText } from "../../base/text.ts";
+import { wholeNumber, wholeWithin } from "../values.ts";
 
 /** What is away for a while. */
 export const drillKinds = ["lighthouse-away", "relay-away", "control-plane-away"] as const;
@@ -37,14 +38,13 @@ export function withDrill(used: DrillTime, ms: number, now: number): DrillTime &
 /** Interruptions in the report of a node, and rows of a drill. */
 export const maxLosses = 256;
 
-const ms = v.pipe(v.number(), v.integer(), v.minValue(-86_400_000), v.maxValue(86_400_000));
-const order = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
+const ms = wholeWithin(-86_400_000, 86_400_000);
 
 /**
  * An order. Its number rises; a node that has taken it does not take it again. Times count from the answer, whatever the clocks say.
  */
 export const DrillOrder = v.object({
-  order,
+  order: wholeNumber,
   /** A newer control plane may have another kind: the node only watches its peers then. */
   kind: foreignText(32),
   /** This node is the one that is away: its engine neither sends nor receives meanwhile. */
@@ -55,13 +55,13 @@ export const DrillOrder = v.object({
 export type DrillOrder = v.InferOutput<typeof DrillOrder>;
 
 export const DrillReport = v.object({
-  order,
+  order: wholeNumber,
   /** began, refused: of a node that should be dead. ended: the peers were watched. */
   state: v.picklist(["began", "refused", "ended"]),
   /** Why it was refused. */
   reason: v.optional(foreignSentence(500)),
   /** How many peers answered at least once. */
-  peers: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(10_000)), 0),
+  peers: v.optional(wholeWithin(0, 10_000), 0),
   /** Times in ms since the begin of the drill. `until_ms`: null: it did not answer again in time. */
   losses: v.optional(
     v.pipe(

@@ -3,13 +3,13 @@
 import * as v from "valibot";
 import { foreignSentence, foreignText } from "../../base/text.ts";
 import { isVersion } from "./version.ts";
+import { wholeNumber, wholeWithin } from "../values.ts";
 
 /** What root of a machine may let a control plane update. */
 export const updatable = ["agent", "engine"] as const;
 
 /** Of the agent or the engine. */
 export const UpdateVersion = v.pipe(foreignText(20), v.check(isVersion, "Enter a version such as 1.2.3."));
-const number = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
 /**
  * In `MayUpdate`: the node can try settings of the engine. This needs no permission of root, since an organization may change
@@ -21,15 +21,15 @@ export const settingsWord = "settings";
 export const MayUpdate = v.object({
   may: v.pipe(v.array(foreignText(16)), v.maxLength(8)),
   /** The number of the last order that it took; 0: none. */
-  order: number,
+  order: wholeNumber,
   /** Its clock's distance from UTC, in minutes. */
-  zone: v.pipe(v.number(), v.integer(), v.minValue(-900), v.maxValue(900)),
+  zone: wholeWithin(-900, 900),
 });
 export type MayUpdate = v.InferOutput<typeof MayUpdate>;
 
 /** An order. Its number rises; a node that has taken it does not take it again. */
 export const UpdateOrder = v.object({
-  order: number,
+  order: wholeNumber,
   /** Go back to what was before the order `order - 1`. */
   back: v.optional(v.boolean()),
   agent: v.optional(UpdateVersion),
@@ -37,7 +37,7 @@ export const UpdateOrder = v.object({
   /** Use the settings that config.yml has for this order (sent-settings.ts). */
   settings: v.optional(v.boolean()),
   /** How long the node watches itself, in seconds. */
-  watch_s: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(86_400)),
+  watch_s: wholeWithin(1, 86_400),
 });
 export type UpdateOrder = v.InferOutput<typeof UpdateOrder>;
 
@@ -55,7 +55,7 @@ export function readOrder(text: string | null): UpdateOrder | undefined {
  * changes nothing, for example because root withdrew the permission. A newer node may say another word.
  */
 export const UpdateReport = v.object({
-  order: number,
+  order: wholeNumber,
   state: foreignText(16),
   /** What runs now. */
   agent: v.optional(foreignText(64)),
@@ -67,7 +67,7 @@ export const UpdateReport = v.object({
   /** The line of a log that says most about it. */
   log: v.optional(foreignSentence(500)),
   /** How many peers answered. */
-  answered: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1000))),
+  answered: v.optional(wholeWithin(0, 1000)),
   /** Overlay addresses of peers that answered before, and do not now. */
   lost: v.optional(v.pipe(v.array(foreignText(45)), v.maxLength(32))),
 });

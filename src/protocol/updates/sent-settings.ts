@@ -4,12 +4,13 @@
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../base/yaml.ts";
+import { wholeNumber } from "../values.ts";
 
 const Sections: v.GenericSchema<unknown, YamlMap> = v.record(foreignText(64), v.any());
 
 /** `rollout` in a config.yml that is sent. `order`: the number of the order to use them. `sections`: as changesTo makes it. */
 export const SentSettings = v.object({
-  order: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER)),
+  order: wholeNumber,
   sections: Sections,
 });
 

@@ -6,6 +6,7 @@ import * as v from "valibot";
 import type { System } from "../../base/system.ts";
 import { limits, type Throttle } from "../http/throttle.ts";
 import type { Database } from "./database.ts";
+import { wholeWithin } from "../../protocol/values.ts";
 
 const sendAfterMs = 200;
 /** Kinds and keys in one notice. A flood of more is counted by this replica alone. */
@@ -21,13 +22,7 @@ const Counts = v.pipe(
     by: v.string(),
     /** Kind, hash of the key, and how many times. */
     counts: v.pipe(
-      v.array(
-        v.tuple([
-          v.string(),
-          v.string(),
-          v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxTimes)),
-        ]),
-      ),
+      v.array(v.tuple([v.string(), v.string(), wholeWithin(1, maxTimes)])),
       v.maxLength(maxSent),
     ),
   }),

@@ -22,16 +22,9 @@ import {
   text,
 } from "../../store/table.ts";
 import { nodes } from "../../store/tables/nodes.ts";
+import type { Store } from "../../options.ts";
 import { organizations } from "../../store/tables/organizations.ts";
-import {
-  countedSilence,
-  gapMs,
-  lateMs,
-  quietMs,
-  changedTogether,
-  watchSilence,
-  type Services,
-} from "./silence.ts";
+import { countedSilence, gapMs, lateMs, quietMs, changedTogether, watchSilence } from "./silence.ts";
 
 const watchingPick = organizations.pick("id", "notifyAwayMinutes", "notifyAwayFrom");
 const organizationsWatching = `SELECT ${watchingPick.select()} FROM organizations
@@ -91,9 +84,7 @@ export type Silence = {
  * Finds the silent nodes, and records when nodes are away for longer than their organization allows, once for each absence,
  * and when they are back. Undefined if there is no node. What cannot be recorded is logged: alarms need the silence.
  */
-export async function recordAway(
-  services: Services & { log: Pick<Log, "warn"> },
-): Promise<Silence | undefined> {
+export async function recordAway(services: Store & { log: Pick<Log, "warn"> }): Promise<Silence | undefined> {
   const { db, system, log } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);
