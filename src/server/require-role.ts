@@ -3,7 +3,7 @@
 
 import { AppError } from "../base/errors.ts";
 import type { Actor } from "./audit/record.ts";
-import type { Reader } from "./store/database.ts";
+import type { Database, Reader, Transaction } from "./store/database.ts";
 
 /**
  * Throws permission_denied if the actor no longer has the role or a higher one. The server itself needs none: it obeys
@@ -30,7 +30,20 @@ export async function requireRole(
   }
 }
 
-/** The same for what only staff may do. */
+/** Runs the work as `writeFor` of the organization does, if the actor is still an administrator. Throws as requireRole does. */
+export function writeAsAdmin<T>(
+  db: Database,
+  orgId: number,
+  actor: Actor,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return db.writeFor({ org: orgId }, async (tx) => {
+    await requireRole(tx, orgId, actor);
+    return work(tx);
+  });
+}
+
+/** requireRole for what only staff may do. */
 export async function requireStaff(reader: Reader, { kind, id }: Pick<Actor, "kind" | "id">): Promise<void> {
   if (kind === "operator") return;
   const sql =

@@ -8,7 +8,7 @@ import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 import { queryAll } from "../store/table.ts";
 import { alarms, webhooks, type AlarmRow } from "../store/tables/webhooks.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import { isSubscribed } from "../webhooks/outbox.ts";
 import { readWords } from "./present-title.ts";
 
@@ -31,8 +31,7 @@ export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsA
   },
   async test(call) {
     const actor = actorOf(call);
-    const sent = await db.writeFor({ org: call.org.id }, async (tx) => {
-      await requireRole(tx, call.org.id, actor);
+    const sent = await writeAsAdmin(db, call.org.id, actor, async (tx) => {
       const after = {
         name: `A test of the alarms of ${call.org.slug}`,
         text: "If you read this, alarms arrive here.",

@@ -15,7 +15,7 @@ import {
 } from "../../pki/nebula.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
 import { queryAll } from "../store/table.ts";
@@ -153,8 +153,7 @@ export async function storeOffline(
   const signedByKey = Map.groupBy(decodeBundle(pem), ({ publicKey }) =>
     Buffer.from(publicKey).toString("hex"),
   );
-  return db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  return writeAsAdmin(db, org.id, actor, async (tx) => {
     const cas = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
     const issuing = await readIssuingOrg(tx, org.id);
     const active = await queryAll(tx, keyPick, allKeys, [org.id]);

@@ -28,7 +28,7 @@ import { NotUnique, type Transaction } from "../store/database.ts";
 import { releaseOwnName } from "../allocation/held-names.ts";
 import { lastOverlayEnd } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { requireRole } from "../require-role.ts";
+import { requireRole, writeAsAdmin } from "../require-role.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { holdPendingName, publishChange, type Issuing } from "./publish-change.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
@@ -44,14 +44,11 @@ export async function createNode(
   actor: Actor,
 ): Promise<Node> {
   const { db, system } = services;
-  const created = await db
-    .writeFor({ org: org.id }, async (tx) => {
-      await requireRole(tx, org.id, actor);
-      return insertPending(tx, org, request, actor, system.now());
-    })
-    .catch((error: unknown) => {
-      throw explainTaken(error, request);
-    });
+  const created = await writeAsAdmin(db, org.id, actor, (tx) =>
+    insertPending(tx, org, request, actor, system.now()),
+  ).catch((error: unknown) => {
+    throw explainTaken(error, request);
+  });
   return showOne(services, org, { ...created, ...neverSeen });
 }
 

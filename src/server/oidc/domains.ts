@@ -8,7 +8,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Store } from "../options.ts";
-import { requireRole, requireStaff } from "../require-role.ts";
+import { requireStaff, writeAsAdmin } from "../require-role.ts";
 import { organizationBySlug } from "../organizations/organizations.ts";
 import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/organizations.ts";
@@ -54,10 +54,9 @@ export async function addDomain(
   domain: string,
   actor: Actor,
 ): Promise<ClaimedDomain> {
-  const added = db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
-    return show(await insertDomain(tx, system, org, { domain, actor }));
-  });
+  const added = writeAsAdmin(db, org.id, actor, async (tx) =>
+    show(await insertDomain(tx, system, org, { domain, actor })),
+  );
   const sentence = `The organization has claimed ${domain} already.`;
   return added.catch(ifNotUnique((cause) => new AppError("conflict", sentence, { cause })));
 }
@@ -90,10 +89,9 @@ export async function checkDomain(
     throw new AppError("domain_unverified", `There is no TXT record of ${name} with the expected text.`, {
       hint: `\`${brand.executable} admin domain list ORG\` prints the text to publish. Try again some minutes after that.`,
     });
-  return db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
-    return verify(tx, system, await findDomain(tx, org, id), { actor, by: "dns" });
-  });
+  return writeAsAdmin(db, org.id, actor, async (tx) =>
+    verify(tx, system, await findDomain(tx, org, id), { actor, by: "dns" }),
+  );
 }
 
 /** Verifies a domain by the word of staff. The organization need not have claimed it. Throws not_found. */
@@ -126,8 +124,7 @@ async function verify(
 
 /** Deletes a domain. Users lose their addresses in it at the next sign-in. */
 export async function removeDomain({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
-  await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  await writeAsAdmin(db, org.id, actor, async (tx) => {
     const { domain } = await findDomain(tx, org, id);
     await verifiedDomains.delete(tx, { id });
     await record(tx, { ...event(system, org, actor, domain), type: "domain.deleted" });

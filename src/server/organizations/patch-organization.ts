@@ -5,7 +5,7 @@ import { invalidField } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import type { Transaction } from "../store/database.ts";
 import { nodeGroups } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
@@ -45,8 +45,7 @@ export async function patchOrganization(
     refuseBesideRollout: RefuseBesideRollout;
   },
 ): Promise<Organization> {
-  return db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  return writeAsAdmin(db, org.id, actor, async (tx) => {
     const shown = await findOrganization(tx, org, org.role);
     const before = v.parse(Changeable, shown);
     const after = v.parse(Changeable, { ...before, ...patch });

@@ -14,7 +14,7 @@ import {
 } from "../../protocol/updates/drill.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { Store } from "../options.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
 import { computed, integer, places, queryAll, queryNumber, text, textOrNull } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -77,8 +77,7 @@ export async function createDrill(
 ): Promise<Drill> {
   const now = system.now();
   const targets = await chooseTargets(db, org, request, now);
-  const row = await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  const row = await writeAsAdmin(db, org.id, actor, async (tx) => {
     const open = await drills.find(tx, { orgId: org.id, endedAt: null });
     if (open !== undefined && isOverdue(open, now)) await endDrill(tx, open, now);
     await refuseBesideDrill(tx, org, now);
@@ -112,8 +111,7 @@ export async function createDrill(
 /** Ends it before its time. Throws conflict if nodes cannot be told, or if it is over. */
 export async function abortDrill({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<Drill> {
   const now = system.now();
-  const aborted = await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  const aborted = await writeAsAdmin(db, org.id, actor, async (tx) => {
     const row = await drills.find(tx, { orgId: org.id, id });
     if (row === undefined) throw new AppError("not_found", "There is no such drill.");
     if (row.endedAt !== null || row.endsAt <= now) throw new AppError("conflict", `Drill ${id} is over.`);

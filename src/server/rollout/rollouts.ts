@@ -6,7 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
 import { operator, record, type Actor } from "../audit/record.ts";
 import type { Store } from "../options.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { Overrides } from "../store/tables/organizations.ts";
@@ -60,8 +60,7 @@ export async function createRollout(
     rings: 0,
     since: now,
   };
-  const id = await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  const id = await writeAsAdmin(db, org.id, actor, async (tx) => {
     await refuseBesideRollout(tx, org);
     await refuseBesideDrill(tx, org, system.now());
     await beginSettings(tx, { ...fields, settings });
@@ -124,8 +123,7 @@ export async function steerRollout(
   actor: Actor,
 ): Promise<Rollout> {
   const { db, system } = store;
-  await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  await writeAsAdmin(db, org.id, actor, async (tx) => {
     const row = await requireRollout(tx, org, id);
     const now = system.now();
     const open = await queryNumber(tx, countOpenSql, [id, row.ring]);

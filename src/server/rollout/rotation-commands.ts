@@ -15,7 +15,7 @@ import { insertAuthority, makeAuthorities } from "../certificates/make-authoriti
 import { nextStepAt, raiseRotationVersion, recordRotation, retire } from "./rotation-phases.ts";
 import { awaitsSigners, waitingFor, type Phase } from "./rotation-waiting.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
@@ -85,8 +85,7 @@ export async function steerRotation(
   const isHurried = action === "start" && now && !limited && (await hurry(store, org, actor));
   if (action === "start" && !isHurried) await startRotation(store, org, actor, { now, limited });
   if (action !== "start") {
-    await db.writeFor({ org: org.id }, async (tx) => {
-      await requireRole(tx, org.id, actor);
+    await writeAsAdmin(db, org.id, actor, async (tx) => {
       const phase = await readPhase(tx, org.id);
       if (phase === "none") throw new AppError("conflict", "No CA rotation is under way.");
       if (action === "rollback") {
@@ -103,8 +102,7 @@ export async function steerRotation(
 
 /** Makes a running rotation no longer wait for tunnels. False if none is running. */
 async function hurry({ db, system }: Store, org: Org, actor: Actor): Promise<boolean> {
-  return db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  return writeAsAdmin(db, org.id, actor, async (tx) => {
     const phase = await readPhase(tx, org.id);
     if (phase === "none") return false;
     await organizations.update(tx, { id: org.id }, { rotationNow: true });
@@ -125,8 +123,7 @@ export async function startRotation(
   // The only network that the next overlay CA may certify; undefined: no limit.
   const limit = await limitOf(db, org.id, { isWanted: options.limited === true });
   const newCas = await makeAuthorities(store, org.slug, now, limit);
-  await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  await writeAsAdmin(db, org.id, actor, async (tx) => {
     // No row: a rotation or a rolling update is under way, or the organization was deleted.
     const startedRows = await organizations.update(
       tx,

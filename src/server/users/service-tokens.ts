@@ -10,7 +10,7 @@ import {
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Store } from "../options.ts";
@@ -73,8 +73,7 @@ export async function createServiceToken(
         hint: "Create one with the role admin.",
       },
     );
-  const created = await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, by.actor);
+  const created = await writeAsAdmin(db, org.id, by.actor, async (tx) => {
     const row = await serviceTokens.insertReturning(tx, {
       orgId: org.id,
       name,

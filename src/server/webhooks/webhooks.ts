@@ -15,7 +15,7 @@ import { eventsFor } from "../../api/webhooks/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { requireRole } from "../require-role.ts";
+import { writeAsAdmin } from "../require-role.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
 import { ntfyTarget } from "./chat-requests.ts";
 import { leaseMs, scheduledTime } from "./outbox.ts";
@@ -111,8 +111,7 @@ export async function createWebhook(
   await checkRights();
   const secret = `whsec_${Buffer.from(system.random(32)).toString("base64")}`;
   const now = system.now();
-  const id = await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  const id = await writeAsAdmin(db, org.id, actor, async (tx) => {
     const existing = await webhooks.all(tx, { orgId: org.id, deletedAt: null });
     if (existing.length >= maxWebhooks) {
       throw new AppError("conflict", `An organization has at most ${maxWebhooks} webhooks.`);
@@ -187,8 +186,7 @@ export async function changeWebhook(
   const { db, system } = services;
   if (patch.url !== undefined) await requireReceiver(services, patch.url, actor);
   await checkRights();
-  return db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  return writeAsAdmin(db, org.id, actor, async (tx) => {
     const before = await findWebhook(tx, org, id);
     const { url = before.url, quiet_hours = before.quiet_hours } = patch;
     // `json` may have been chosen by the former URL, so a new URL chooses again. Undefined: by the URL.
@@ -216,8 +214,7 @@ export async function sendAgain(
   org: Org,
   { webhookId, id, actor }: { webhookId: number; id: number; actor: Actor },
 ): Promise<Delivery> {
-  return db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  return writeAsAdmin(db, org.id, actor, async (tx) => {
     await findWebhook(tx, org, webhookId);
     const now = system.now();
     // If it is due sooner, a server whose clock is ahead may have claimed it.

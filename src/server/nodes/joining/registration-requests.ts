@@ -14,7 +14,7 @@ import type { IssuingOrg } from "../../certificates/issue.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
 import { forAll, orgOf } from "../../for-all.ts";
 import type { Store } from "../../options.ts";
-import { requireRole } from "../../require-role.ts";
+import { writeAsAdmin } from "../../require-role.ts";
 import type { Row, Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "../../store/table.ts";
 import { registrationRequests as requests, type RegistrationRequestRow } from "../../store/tables/joining.ts";
@@ -229,8 +229,7 @@ export async function answerRequest(
   { state, was = "waiting" }: { state: "approved" | "refused"; was?: "waiting" | "approved" },
   actor: Actor,
 ): Promise<void> {
-  await db.writeFor({ org: orgId }, async (tx) => {
-    await requireRole(tx, orgId, actor);
+  await writeAsAdmin(db, orgId, actor, async (tx) => {
     const now = system.now();
     const sql = `SELECT ${requests.select()} FROM registration_requests WHERE org_id = $1 AND id = $2`;
     const request = await queryOne(tx, requests, sql, [orgId, id]);

@@ -17,7 +17,7 @@ import { isLoopback } from "../../../base/loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { sealHash } from "../../../pki/seal.ts";
 import { demandedIn } from "../../certificates/demanded-ca.ts";
-import { requireRole } from "../../require-role.ts";
+import { writeAsAdmin } from "../../require-role.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { ensureGroups } from "../../policy/groups.ts";
 import { insertPending } from "../nodes.ts";
@@ -67,8 +67,7 @@ export async function createRegistrationToken(
   const { db, system } = services;
   const token = makeOpaqueToken(system.random);
   const now = system.now();
-  const created = await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, by.actor);
+  const created = await writeAsAdmin(db, org.id, by.actor, async (tx) => {
     const nodeId = await boundNode(tx, org, request, by.actor, now);
     await ensureGroups(tx, org.id, request.groups, now);
     const columns = columnsOf(request, nodeId, now);

@@ -14,7 +14,7 @@ import type { Transaction } from "../../store/database.ts";
 import { type NodeRow, nodes } from "../../store/tables/nodes.ts";
 import { publishNames } from "../../names/publish.ts";
 import { releaseOwnName } from "../../allocation/held-names.ts";
-import { requireRole } from "../../require-role.ts";
+import { writeAsAdmin } from "../../require-role.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../../store/versions.ts";
 
 /** Restores a revoked node with new certificates; the old ones stay blocked. Throws conflict if name or address is taken. */
@@ -30,9 +30,7 @@ export async function restoreNode(
   const issuing = await readIssuingOrg(db, org.id);
   const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
   const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;
-  await db.writeFor({ org: org.id }, async (tx) => {
-    // An administrator who was removed while the request waited must not get a machine back.
-    await requireRole(tx, org.id, actor);
+  await writeAsAdmin(db, org.id, actor, async (tx) => {
     // Throws if the organization was deleted meanwhile.
     await readIssuingOrg(tx, org.id);
     await requireNameStillFree(tx, node);

@@ -6,7 +6,7 @@ import { AppError } from "../../../base/errors.ts";
 import type { Transfer } from "../../../api/nodes.ts";
 import type { Node } from "../../../protocol/node.ts";
 import { issuedEvents, record, type Actor } from "../../audit/record.ts";
-import { requireRole } from "../../require-role.ts";
+import { writeAsAdmin } from "../../require-role.ts";
 import { groupsThatProvidersDecide, ownerGroupsOf } from "../../policy/group-users.ts";
 import type { Transaction } from "../../store/database.ts";
 import { readIssuingOrg } from "../../certificates/issue.ts";
@@ -35,8 +35,7 @@ export async function transferNode(
   actor: Actor,
 ): Promise<Node> {
   const { db, system } = services;
-  const moved = await db.writeFor({ org: org.id }, async (tx) => {
-    await requireRole(tx, org.id, actor);
+  const moved = await writeAsAdmin(db, org.id, actor, async (tx) => {
     const node = await findNode(tx, org.id, id);
     if (node.state === "revoked") throw revokedNode(node);
     const ownerId = owner === null ? null : await memberOf(tx, org, owner);
