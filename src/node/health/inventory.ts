@@ -26,7 +26,7 @@ export type InventoryDeps = {
 };
 
 /** Limits of what is remembered. */
-const mostFingerprints = 1000;
+const mostFingerprints = 2000;
 const mostServed = 8;
 const mostNames = 1000;
 
@@ -109,10 +109,10 @@ export class Inventory {
     const valid = (reported ?? []).filter(({ cert }) => !cert || !facts.isBlocked(cert.fingerprint));
     const { own, lighthouses } = facts;
     this.tunnels.update(valid, { own, lighthouses, now: monotonic(), probesTo });
-    for (const { address, name, certificate } of this.tunnels.all) {
-      this.#names.remember(address, name);
-      if (certificate !== undefined) this.#rememberFingerprint(address, certificate.fingerprint);
-    }
+    for (const { address, name } of this.tunnels.all) this.#names.remember(address, name);
+    // By each address: users may ask for a peer by another one than its tunnel is listed under, and a revocation ends them all.
+    for (const { vpnAddrs, cert } of valid)
+      if (cert) for (const address of vpnAddrs) this.#rememberFingerprint(address, cert.fingerprint);
     this.#readHosts(facts);
     this.#lookedAt = system.now();
   }

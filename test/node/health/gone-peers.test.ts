@@ -1,6 +1,7 @@
 // A peer that was revoked or deleted is gone as soon as this node has the configuration or the names that say so.
 
 import { expect, test } from "bun:test";
+import { Inventory } from "../../../src/node/health/inventory.ts";
 import { isUnknown } from "../../../src/node/health/shown-peer.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { ReplayedNetwork } from "../../support/replayed-network.ts";
@@ -51,6 +52,33 @@ test("by the names: it is no longer listed", async () => {
     await network.pass(11_000);
     expect(await told()).toEqual(gone);
   });
+});
+
+test("by the blocklist, at each of its addresses", async () => {
+  await using world = await makeNodeWorld();
+  const network = new ReplayedNetwork(await world.register(), ["hub"]);
+  const [plain, sealed] = ["10.77.0.101", "fd00:77::65"];
+  const tunnel = {
+    vpnAddrs: [sealed, plain],
+    localIndex: 7,
+    messageCounter: 1,
+    currentRemote: "203.0.113.7:4242",
+    currentRelaysToMe: [],
+    cert: { details: { name: "b", notAfter: "2027-02-18T12:00:00Z", groups: [] }, fingerprint: "of b" },
+  };
+  let tunnels = [tunnel];
+  const inventory = new Inventory(network.place, {
+    system: { now: Date.now },
+    monotonic: () => network.now,
+    engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 0 }),
+    tunnels: async () => tunnels,
+  });
+  await inventory.refresh(() => 0);
+  expect([sealed, plain].map((each) => inventory.isBlocked(each))).toEqual([false, false]);
+  tunnels = [];
+  network.switchTo({ pki: { blocklist: ["of b"] } });
+  await inventory.refresh(() => 0);
+  expect([sealed, plain].map((each) => inventory.isBlocked(each))).toEqual([true, true]);
 });
 
 test("by the blocklist, before the names say so", async () => {
