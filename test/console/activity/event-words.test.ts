@@ -70,6 +70,7 @@ test("events of users and of the control plane are sentences, and users have the
   expect(say("user.disabled", "user/eve@example.org")).toBe(
     "ada@example.org disabled the user eve@example.org",
   );
+  // Events of earlier releases have the id.
   expect(say("user.password_changed", "user/7")).toBe(
     "ada@example.org changed the password of ada@example.org",
   );

@@ -21,7 +21,8 @@ export async function setPassword(
   const hashed = await passwords.hash(password, proven?.turn);
   await db.write(async (tx) => {
     const user = await users.find(tx, { id: userId });
-    if (user?.boundOrgId != null)
+    if (user === undefined) throw wrongCredentials();
+    if (user.boundOrgId !== null)
       throw new AppError("conflict", `${user.email} signs in by the provider of an organization only.`);
     const resetHash = proven?.resetHash;
     const isUsed =
@@ -32,6 +33,6 @@ export async function setPassword(
     if (changed === 0) throw wrongCredentials();
     await passwordResets.delete(tx, { userId });
     await endSessions(tx, userId, system.now());
-    await record(tx, { ...userEvent(system, actor, String(userId)), type: "user.password_changed" });
+    await record(tx, { ...userEvent(system, actor, user.email), type: "user.password_changed" });
   });
 }

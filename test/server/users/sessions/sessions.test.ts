@@ -189,6 +189,9 @@ test("disabling a user, or a new password, invalidates access tokens at once", a
   expect(changed.status).toBe(204);
   expect((await whoAmI(again)).status).toBe(401);
   expect((await signIn("owner@example.org", "another long one")).status).toBe(200);
+  // As in all events of users: a search of the log by the address finds it.
+  const sql = "SELECT subject FROM events WHERE type = 'user.password_changed'";
+  expect(await server.db.all(sql, [])).toEqual([{ subject: "user/owner@example.org" }]);
 });
 
 test("a password change fails if the operator changes or disables the user meanwhile", async () => {
