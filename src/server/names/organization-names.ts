@@ -5,7 +5,8 @@
 // complete yet. It gets the whole list if its view is another one, or if its version is older than `since`, the first that the
 // book has changes from, or newer than the book, which the restore of a backup makes. A list longer than a page comes in
 // parts: each answer names the version that it ends with and says `more`, and the node asks again from there with `part`, which
-// goes on although the version is older than `since`. After that it gets the changes alone.
+// goes on although the version is older than `since`. The view of these answers also has the version at which the list began, since
+// only what changed after it can be in an earlier part. After that the node gets the changes alone.
 
 import { given } from "../../base/given.ts";
 import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol/names.ts";
@@ -148,12 +149,15 @@ function servesPeers(book: Book, nodeId: number, asked: NamesRequest): boolean {
   return digest !== "" && too_many !== true;
 }
 
-/** Whether the node needs the whole list, or the changes after a version. Undefined: the node itself has no name. */
+/**
+ * Whether the node needs the whole list, or the changes after a version. `begunAt`: in parts of the whole list, the book's version at
+ * the first one; 0 for changes. Undefined: the node itself has no name.
+ */
 export function positionOf(
   book: Book,
   nodeId: number,
   asked: NamesRequest,
-): { view: string; isWhole: boolean; since: number } | undefined {
+): { view: string; isWhole: boolean; since: number; begunAt: number } | undefined {
   const viewer = book.nodes.get(nodeId);
   if (viewer === undefined || viewer.isGone) return undefined;
   const { visibility } = book;
@@ -161,25 +165,28 @@ export function positionOf(
     ? `peers-${visibility.toAll ? everything : visibility.digest()}`
     : classOf(book, viewer).view;
   const isTooOld = asked.version < book.since && asked.part !== true;
-  const isWhole = isTooOld || asked.version > book.version || asked.view !== view;
-  return { view, isWhole, since: isWhole ? 0 : asked.version };
+  const [askedView, begun = "0"] = asked.part === true ? asked.view.split("@") : [asked.view];
+  if (isTooOld || asked.version > book.version || askedView !== view)
+    return { view, isWhole: true, since: 0, begunAt: book.version };
+  return { view, isWhole: false, since: asked.version, begunAt: Number(begun) };
 }
 
 /** The changes for the node's list. Undefined: none. */
 export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesNews | undefined {
   const position = positionOf(book, nodeId, asked);
   if (position === undefined) return undefined;
-  const { view, isWhole, since } = position;
+  const { view, isWhole, since, begunAt } = position;
   const start = firstAfter(book.changes, since);
-  if (!isWhole && start === book.changes.length) return undefined;
-  const page = makePage(book, nodeId, { isWhole, since, isForPeers: servesPeers(book, nodeId, asked) });
+  if (!isWhole && asked.part !== true && start === book.changes.length) return undefined;
+  const page = makePage(book, nodeId, { ...position, isForPeers: servesPeers(book, nodeId, asked) });
   let version = since;
   let scanned = 0;
   for (let at = start; at < book.changes.length; at++) {
     const change = book.changes[at];
     // A change after the book's version was read too early: it is sent with the others of its version.
     if (change === undefined || change.version > book.version) break;
-    if (change.version > version && page.size() >= pageSize) return page.answer(version, view, true);
+    if (change.version > version && page.size() >= pageSize)
+      return page.answer(version, begunAt === 0 ? view : `${view}@${begunAt}`, true);
     version = change.version;
     scanned++;
     if ("node" in change) page.addNode(change.node);
@@ -212,8 +219,9 @@ export function seenFrom(book: Book, nodeId: number): (address: string) => Named
 function makePage(
   book: Book,
   nodeId: number,
-  { isWhole, since, isForPeers }: { isWhole: boolean; since: number; isForPeers: boolean },
+  position: { isWhole: boolean; since: number; begunAt: number; isForPeers: boolean },
 ) {
+  const { isWhole, since, begunAt, isForPeers } = position;
   const viewer = book.nodes.get(nodeId);
   const nodes: NamedNode[] = [];
   const aliases = new Map<number, NameAlias>();
@@ -223,6 +231,8 @@ function makePage(
     if (node === undefined || viewer === undefined || node.isGone) return false;
     return isForPeers || node === viewer || book.visibility.sees(classOf(book, viewer), classOf(book, node));
   };
+  /** Whether no earlier part of the list can have it. */
+  const isNew = ({ version }: { version: number }) => version <= begunAt;
   const include = (alias: AliasEntry) => {
     const { id, name, node_id, address } = alias;
     aliases.set(id, { id, name, node_id, ...given({ address }) });
@@ -234,7 +244,7 @@ function makePage(
       if (book.nodes.get(node.id) !== node) return;
       const isRegrouped = node.regroupedAt > since;
       if (!sees(node)) {
-        if (!isWhole && isRegrouped) removedNodes.push(node.id);
+        if (!isNew(node) && isRegrouped) removedNodes.push(node.id);
         return;
       }
       const { id, name, ip, ip6 } = node;
@@ -247,7 +257,7 @@ function makePage(
         ...given({ class: className }),
       });
       // The viewer may see the node only since now: its aliases have not changed, and must be sent with it.
-      if (!isRegrouped || isWhole) return;
+      if (!isRegrouped || isNew(node)) return;
       for (const aliasId of book.aliasesOf.get(id) ?? []) {
         const alias = book.aliases.get(aliasId);
         if (alias?.isGone === false) include(alias);
@@ -256,7 +266,7 @@ function makePage(
     addAlias(alias: AliasEntry) {
       if (book.aliases.get(alias.id) !== alias || !sees(book.nodes.get(alias.node_id))) return;
       if (!alias.isGone) include(alias);
-      else if (!isWhole) removedAliases.push(alias.id);
+      else if (!isNew(alias)) removedAliases.push(alias.id);
     },
     answer: (version: number, view: string, more: boolean): NamesNews => ({
       version,

@@ -336,6 +336,41 @@ describe("ten thousand nodes", () => {
     expect(list.get(6)).toBe("changed-6");
   });
 
+  test("later parts of the list name no node that the viewer never saw, but those that it lost meanwhile", () => {
+    const seen = { peer: { group: "seen" }, target: { group: "seen" } };
+    const rules = firstRules.map((rule, at) => ({ ...rule, ...seen, id: at + 1 }));
+    const book = makeBook(makeVisibility(atOnce(testable(rules)), false), 0);
+    const node = (id: number) => entry(id, id, { groups: id % 2 === 1 ? ["seen"] : [] });
+    addChanges(
+      book,
+      count,
+      Array.from({ length: count }, (_, at) => node(at + 1)),
+      [],
+    );
+    const list = new Map<number, string>();
+    const removed: number[] = [];
+    let news = newsFor(book, 7, { version: 0, view: "" });
+    for (let pages = 1; news !== undefined; pages++) {
+      for (const { id, name } of news.nodes ?? []) list.set(id, name);
+      for (const id of news.removed_nodes ?? []) list.delete(id);
+      removed.push(...(news.removed_nodes ?? []));
+      if (news.more !== true) break;
+      // Of the first part.
+      if (pages === 1)
+        addChanges(
+          book,
+          count + 1,
+          [entry(1, count + 1), entry(3, count + 1, { name: "renamed", groups: ["seen"] })],
+          [],
+        );
+      news = newsFor(book, 7, { version: news.version, view: news.view, part: true });
+    }
+    expect(removed).toEqual([1]);
+    expect([list.size, list.has(1), list.get(3)]).toEqual([count / 2 - 1, false, "renamed"]);
+    // The list is complete: the next request is for the changes.
+    expect(newsFor(book, 7, { version: news?.version ?? 0, view: news?.view ?? "" })).toBeUndefined();
+  });
+
   test("a rename costs each node less than 200 bytes", () => {
     const book = filled();
     addChanges(book, count + 1, [entry(42, count + 1, { name: "renamed" })], []);
