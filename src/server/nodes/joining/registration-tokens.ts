@@ -79,13 +79,7 @@ export async function createRegistrationToken(
       type: "token.created",
       actor: by.actor,
       subject: `registration_token/${shown.id}`,
-      after: {
-        uses: shown.uses,
-        groups: shown.groups,
-        expires_at: shown.expires_at,
-        ...(shown.approved ? { approved: true } : {}),
-        ...(shown.name === null ? {} : { name: shown.name }),
-      },
+      after: permissionsOf(shown),
     });
     return shown;
   });
@@ -103,6 +97,13 @@ export async function createRegistrationToken(
     ...given({ seal }),
   });
   return { ...created, token, command: registerLine(services, org.slug, created, token, seal), join_key };
+}
+
+/** What the token permits, for its event: without the fields that restrict and permit nothing. */
+function permissionsOf(token: RegistrationToken) {
+  const { name, uses, groups, expires_at, is_lighthouse, node_id, ephemeral_silence_s, approved } = token;
+  const fields = { name, uses, groups, expires_at, is_lighthouse, node_id, ephemeral_silence_s, approved };
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== false));
 }
 
 /** A token that is bound to a node is for one use. */

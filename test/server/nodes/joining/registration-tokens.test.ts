@@ -194,6 +194,24 @@ describe("registration tokens", () => {
     }
   });
 
+  test("the event of a new token says everything that the token permits", async () => {
+    await registrationToken(server, org, { groups: ["web"] });
+    await registrationToken(server, org, { is_lighthouse: true, approved: true });
+    await registrationToken(server, org, { ephemeral: true });
+    await registrationToken(server, org, { node_name: "db", name: "for db" });
+    const sql = "SELECT after FROM events WHERE org_id = $1 AND type = 'token.created' ORDER BY id";
+    const after = (await server.db.all(sql, [org.id])).map((row): unknown =>
+      JSON.parse(String(row["after"])),
+    );
+    const usual = { uses: expect.any(Number), groups: [], expires_at: expect.any(String) };
+    expect(after).toEqual([
+      { ...usual, groups: ["web"] },
+      { ...usual, is_lighthouse: true, approved: true },
+      { ...usual, ephemeral_silence_s: 600 },
+      { ...usual, name: "for db", node_id: expect.any(Number) },
+    ]);
+  });
+
   test("a token bound to a pending node registers that node", async () => {
     const made = await server.send("POST", `/api/org/${org.slug}/nodes/`, {
       token: admin,
