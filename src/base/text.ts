@@ -16,6 +16,13 @@ export function toStorable(text: string): string {
   return isStorable(text) ? text : text.toWellFormed().replaceAll("\0", "\ufffd");
 }
 
+/** A text that stays on this machine, in a file or between its programs. `max`: in UTF-16 code units. */
+export const boundedText = (max: number) => v.pipe(v.string(), v.maxLength(max));
+
+/** The schema of a text that is JSON: `schema` checks its content. */
+export const jsonText = <Content>(schema: v.GenericSchema<unknown, Content>) =>
+  v.pipe(v.string(), v.parseJson(), schema);
+
 /** The base of every schema of a text from outside. `max`: in UTF-16 code units. */
 export const foreignText = (max: number, tooLong?: string) =>
   v.pipe(

@@ -2,6 +2,7 @@
 // misspelled key would silently keep the default.
 
 import * as v from "valibot";
+import { boundedText } from "../base/text.ts";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
@@ -10,10 +11,10 @@ import { nearest } from "./suggest.ts";
 import { flagsOf, withSecretFiles, type Args, type Flags, type Values } from "./values.ts";
 
 const maxBytes = 65_536;
-const word = v.pipe(v.string(), v.maxLength(4096));
+const word = boundedText(4096);
 const Setting = v.union([word, v.number(), v.boolean(), v.pipe(v.array(word), v.maxLength(1000))]);
 type Setting = v.InferOutput<typeof Setting>;
-const SettingsFile = v.pipe(strictRecord(v.pipe(v.string(), v.maxLength(100)), Setting), v.maxEntries(100));
+const SettingsFile = v.pipe(strictRecord(boundedText(100), Setting), v.maxEntries(100));
 
 /** Adds the values of the file that --config names. Throws bad_configuration with the file and the key. */
 export async function withSettingsFile(values: Values, args: Args): Promise<Values> {

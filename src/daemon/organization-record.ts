@@ -1,9 +1,10 @@
 // What the daemon stores of an organization.
 
 import * as v from "valibot";
+import { boundedText } from "../base/text.ts";
 import { ConfirmationAnswer } from "../protocol/confirmation.ts";
 
-const text = v.pipe(v.string(), v.maxLength(255));
+const text = boundedText(255);
 
 /** The keys are stored, and earlier versions wrote them: they must not change. */
 export const OrganizationRecord = v.object({

@@ -8,6 +8,7 @@ import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
+import { jsonText } from "../base/text.ts";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
 import { systemErrorCode } from "../base/system-errors.ts";
@@ -181,7 +182,7 @@ function readRecord(
   onUnreadable: (slug: string) => void,
 ): [string, OrganizationRecord][] {
   const slug = key.slice(recordPrefix.length);
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), OrganizationRecord), value);
+  const parsed = v.safeParse(jsonText(OrganizationRecord), value);
   if (parsed.success) return [[slug, parsed.output]];
   onUnreadable(slug);
   return [];

@@ -2,6 +2,7 @@
 // them.
 
 import * as v from "valibot";
+import { boundedText, jsonText } from "../base/text.ts";
 import { messageOf } from "../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
@@ -9,11 +10,7 @@ import { OrganizationRecord } from "./organization-record.ts";
 
 export const stoppedCopyPath = (path: string): string => `${path}.stopped`;
 
-const StoppedCopy = v.pipe(
-  v.string(),
-  v.parseJson(),
-  v.record(v.pipe(v.string(), v.maxLength(255)), v.unknown()),
-);
+const StoppedCopy = jsonText(v.record(boundedText(255), v.unknown()));
 
 /** `path`: of the state database. Call `read` before `keep`, which replaces the file by what was kept since the opening. */
 export function openStoppedCopy(path: string, log: Pick<Log, "warn">) {

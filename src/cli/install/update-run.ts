@@ -1,6 +1,7 @@
 // `agent update-run`: carries out an update in rings. The daemon, or the check of server mode, starts it.
 
 import * as v from "valibot";
+import { jsonText } from "../../base/text.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -45,7 +46,7 @@ export const command: Implementation = {
   },
 };
 
-const Failure = v.pipe(v.string(), v.parseJson(), v.object({ error: v.object({ message: v.string() }) }));
+const Failure = jsonText(v.object({ error: v.object({ message: v.string() }) }));
 
 /** Runs `agent overlay update` as a program of its own, with the places of this one. Throws its error. */
 async function updateOverlay(

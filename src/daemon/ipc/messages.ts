@@ -5,6 +5,7 @@ import type { MappingShown } from "../../node/files/mapping-state.ts";
 import type { FlowsShown } from "../../node/files/flows-state.ts";
 import type { SealSeen } from "../../engine/seal-seen.ts";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import type { ErrorCode } from "../../base/errors.ts";
 import type { Confirmation } from "../../protocol/confirmation.ts";
 import type { Finding } from "../../node/health/findings.ts";
@@ -19,24 +20,22 @@ export const maxLineBytes = 64 * 1024;
 
 /** Ignores unknown keys: a newer client may send more than this daemon understands. */
 export const Request = v.object({
-  action: v.pipe(v.string(), v.maxLength(64)),
+  action: boundedText(64),
   team: v.optional(Slug),
   /** Only for the log. */
-  reason: v.optional(v.pipe(v.string(), v.maxLength(1024))),
+  reason: v.optional(boundedText(1024)),
   /** Unix seconds, not checked: a wrong clock is no reason to refuse. */
   request_ts: v.optional(v.unknown()),
   /** Returned with the answer. */
-  id: v.optional(v.union([v.pipe(v.string(), v.maxLength(128)), v.number()])),
+  id: v.optional(v.union([boundedText(128), v.number()])),
   /** status: probe now, and answer with the result; peers: for a peer, its name or address. */
   probe: v.optional(v.boolean()),
-  peer: v.optional(v.pipe(v.string(), v.maxLength(253))),
+  peer: v.optional(boundedText(253)),
   /** prove: the family of a session's tokens, and the address of its control plane. */
-  session: v.optional(v.pipe(v.string(), v.maxLength(128))),
-  control_plane: v.optional(v.pipe(v.string(), v.maxLength(2048))),
+  session: v.optional(boundedText(128)),
+  control_plane: v.optional(boundedText(2048)),
   /** exit: which one the packets of the machine take; "off": none. */
-  exit: v.optional(
-    v.object({ use: v.pipe(v.string(), v.maxLength(255)), strict: v.boolean(), lan: v.boolean() }),
-  ),
+  exit: v.optional(v.object({ use: boundedText(255), strict: v.boolean(), lan: v.boolean() })),
   /** logs: the number of last lines. */
   lines: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(10_000))),
   /** logs: send new lines until the client disconnects. */

@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
+import { jsonText } from "../../base/text.ts";
 import { given } from "../../base/given.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { messageOf } from "../../base/errors.ts";
@@ -110,7 +111,7 @@ function stateWith(state: SyncState, files: ConfigFiles, nowMs: number): SyncSta
 
 /** node-config.json as it was sent, with the new name and order key, but with the version in force. */
 function withVersion(nodeConfig: string, version: number): string {
-  const config = v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
+  const config = v.parse(jsonText(NodeConfig), nodeConfig);
   return `${JSON.stringify({ ...config, config_version: version }, null, 2)}\n`;
 }
 

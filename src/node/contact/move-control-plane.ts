@@ -4,6 +4,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { removeTree } from "../../base/files.ts";
@@ -13,7 +14,7 @@ import { withLock } from "../files/lock.ts";
 import { readCredentials, writeCredentials, type Organization } from "../files/organizations.ts";
 import { makeClient } from "./requests/client.ts";
 
-const Jws = v.pipe(v.string(), v.maxLength(4096));
+const Jws = boundedText(4096);
 
 /** `command`: names the lock's holder in messages of other runs. */
 type Deps = { system: Pick<System, "fetch" | "sleep">; log: Log; command: string };

@@ -3,6 +3,7 @@
 // A seal says what the nodes of an organization may be told, and is signed by its signers, not by the control plane.
 
 import * as v from "valibot";
+import { jsonText } from "../../base/text.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import { describeSeal, noSeal, type SealSeen } from "../../engine/seal-seen.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
@@ -40,7 +41,7 @@ export function compareWithSeal(
     config: comparedWithSeal,
     caCrt: files["ca.crt"],
     hostCrt: files["host.crt"],
-    node: v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), files["node-config.json"]),
+    node: v.parse(jsonText(NodeConfig), files["node-config.json"]),
   };
   const objections = [
     ...(refusal === undefined ? [] : [refusal]),

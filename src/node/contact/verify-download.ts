@@ -8,6 +8,7 @@ import { publicOfHostKey } from "../../pki/keys.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import * as v from "valibot";
+import { jsonText } from "../../base/text.ts";
 
 /** What this machine knows itself, to compare a download with. */
 export type Expected = {
@@ -44,7 +45,7 @@ export async function checkAnswer(answer: DownloadAnswer, expected: Expected): P
 }
 
 function readNodeConfig(answer: DownloadAnswer): NodeConfig {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), answer.files["node-config.json"]);
+  const parsed = v.safeParse(jsonText(NodeConfig), answer.files["node-config.json"]);
   if (parsed.success) return parsed.output;
   throw refuse("its node-config.json is not valid");
 }

@@ -4,6 +4,7 @@
 import { closeSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText, jsonText } from "../../base/text.ts";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { childEnvironment, type System } from "../../base/system.ts";
@@ -65,7 +66,7 @@ export class Children {
     );
     closeSync(stderr);
     const line = await firstLine(child.stdout);
-    const answer = v.safeParse(v.pipe(v.string(), v.parseJson(), Serving), line);
+    const answer = v.safeParse(jsonText(Serving), line);
     if (answer.success) return answer.output.url;
     throw failure(["serve"], line, lastLines(log, 1)[0] ?? "its log is empty");
   }
@@ -135,13 +136,13 @@ async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string> {
   return text.split("\n", 1)[0] ?? "";
 }
 
-const Serving = v.object({ url: v.pipe(v.string(), v.maxLength(2048)) });
+const Serving = v.object({ url: boundedText(2048) });
 const Failure = v.object({ error: v.object({ message: v.string() }) });
 
 function failure(args: readonly string[], stdout: string, stderr: string): AppError {
   const firstFlag = args.findIndex((arg) => arg.startsWith("-"));
   const command = args.slice(0, firstFlag === -1 ? undefined : firstFlag).join(" ");
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Failure), stdout);
+  const parsed = v.safeParse(jsonText(Failure), stdout);
   const reason = parsed.success ? parsed.output.error.message : stderr.trim() || stdout.trim();
   return new AppError("failed", `\`${brand.executable} ${command}\` failed: ${reason}`);
 }

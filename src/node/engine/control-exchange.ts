@@ -1,6 +1,7 @@
 // One request to an engine: a line of JSON each way on a Unix socket or a named pipe (control-socket.ts).
 
 import * as v from "valibot";
+import { boundedText, jsonText } from "../../base/text.ts";
 import { defer } from "../../base/defer.ts";
 import { AppError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
@@ -11,7 +12,7 @@ import { within } from "../../base/within.ts";
 const EngineResponse = v.object({
   version: v.number(),
   result: v.optional(v.unknown()),
-  error: v.optional(v.pipe(v.string(), v.maxLength(1_000_000))),
+  error: v.optional(boundedText(1_000_000)),
 });
 
 export type Answer = v.InferOutput<typeof EngineResponse>;
@@ -46,7 +47,7 @@ export async function exchange(
   const line = await within(system, withinMs, connection.line, "late" as const);
   if (line === "late")
     throw unreachableError(socketPath, `did not answer within ${withinMs / 1000} s`, new Error("late"));
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), EngineResponse), line.text);
+  const parsed = v.safeParse(jsonText(EngineResponse), line.text);
   if (parsed.success) return parsed.output;
   throw new AppError(
     "engine_failed",

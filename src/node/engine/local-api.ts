@@ -2,6 +2,7 @@
 // limit every field.
 
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { AppError } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
@@ -9,8 +10,7 @@ import { exchange, isAbsent, type Answer } from "./control-exchange.ts";
 
 // Answers are parsed with tolerance: fields of newer engines are ignored, and lists may be null.
 
-const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
-const address = text(64);
+const address = boundedText(64);
 const list = <T extends v.GenericSchema>(item: T, max: number) =>
   v.pipe(
     v.nullish(v.array(item), []),
@@ -21,15 +21,15 @@ const count = v.pipe(v.number(), v.minValue(0));
 
 const Certificate = v.object({
   details: v.object({
-    name: text(1024),
-    groups: list(text(1024), 10_000),
+    name: boundedText(1024),
+    groups: list(boundedText(1024), 10_000),
     networks: list(address, 1000),
     unsafeNetworks: list(address, 10_000),
-    notBefore: text(64),
-    notAfter: text(64),
-    issuer: text(128),
+    notBefore: boundedText(64),
+    notAfter: boundedText(64),
+    issuer: boundedText(128),
   }),
-  fingerprint: text(128),
+  fingerprint: boundedText(128),
 });
 
 const Tunnel = v.object({
@@ -59,9 +59,9 @@ const Relays = v.object({
       NebulaAddr: address,
       RelayForAddrs: list(
         v.object({
-          Error: v.optional(text(1024)),
-          Type: text(32),
-          State: text(32),
+          Error: v.optional(boundedText(1024)),
+          Type: boundedText(32),
+          State: boundedText(32),
           PeerAddr: address,
           RelayedThrough: list(address, 1000),
         }),
@@ -73,9 +73,9 @@ const Relays = v.object({
 });
 type RelayState = v.InferOutput<typeof Relays>["Relays"][number];
 
-const Device = v.object({ name: text(64), cidr: list(address, 1000) });
-const Version = v.object({ version: text(64) });
-const Outcome = v.object({ ok: v.boolean(), reason: text(1_000_000) });
+const Device = v.object({ name: boundedText(64), cidr: list(address, 1000) });
+const Version = v.object({ version: boundedText(64) });
+const Outcome = v.object({ ok: v.boolean(), reason: boundedText(1_000_000) });
 /** Learned and reported underlay addresses of a node, by the node that reported them. */
 const KnownSchema = v.nullable(
   v.record(

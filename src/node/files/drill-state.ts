@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { writeFileAtomic } from "../../base/files.ts";
 import { afterDrillMs, mostDrillTimeMs, type DrillOrder } from "../../protocol/updates/drill.ts";
 import { readValidJson } from "./json-file.ts";
@@ -11,7 +12,7 @@ const number = v.pipe(v.number(), v.integer());
 const DrillState = v.object({
   order: number,
   /** Any word: a newer control plane may order a kind that this version does not know. */
-  kind: v.pipe(v.string(), v.maxLength(32)),
+  kind: boundedText(32),
   /** This node is the one that has to be away: its UDP port is closed. Other nodes watch their peers. */
   isDead: v.boolean(),
   beginsAt: number,

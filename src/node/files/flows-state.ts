@@ -5,7 +5,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { writeFileAtomic } from "../../base/files.ts";
-import { foreignText } from "../../base/text.ts";
+import { boundedText, foreignText } from "../../base/text.ts";
 import { whyNoTables } from "../../platform/nftables.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
 import { FlowsReport } from "../../protocol/traffic-reports.ts";
@@ -17,7 +17,7 @@ const seconds = v.pipe(v.number(), v.minValue(0));
 /** The interval that is being reported, or was reported last. `from`, `to`: seconds after the boot with this id. */
 const Collected = v.object({
   ...v.omit(FlowsReport, ["from", "to"]).entries,
-  boot: v.pipe(v.string(), v.maxLength(64)),
+  boot: boundedText(64),
   /** The newest generation of the kernel's counters (platform/network/flow-counter.ts) that is in the report. */
   generation: v.pipe(v.number(), v.integer(), v.minValue(0)),
   from: seconds,
@@ -27,7 +27,7 @@ const Collected = v.object({
 });
 export type Collected = v.InferOutput<typeof Collected>;
 /** The report that the control plane has. */
-const Taken = v.object({ id: v.pipe(v.string(), v.maxLength(32)) });
+const Taken = v.object({ id: boundedText(32) });
 /** Why flows cannot be counted. */
 const Fault = v.object({ reason: foreignText(400) });
 

@@ -5,6 +5,7 @@ import { defer } from "../../base/defer.ts";
 import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
+import { boundedText, jsonText } from "../../base/text.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
@@ -14,7 +15,7 @@ import type { System } from "../../base/system.ts";
 import { identifyProcess, isAlive } from "../../platform/process-identity.ts";
 import { readText } from "../../base/open-file.ts";
 
-const text = v.pipe(v.string(), v.maxLength(4096));
+const text = boundedText(4096);
 /** Version 0.1.0 and earlier do not use flock: their lock is a file with an `id`, valid while its process lives. */
 export const Holder = v.object({ pid: v.number(), started: text, command: text, id: v.optional(text) });
 type Holder = v.InferOutput<typeof Holder>;
@@ -88,7 +89,7 @@ function removeLeftOver(directory: string): void {
 }
 
 function readHolder(text: string): Holder | undefined {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Holder), text);
+  const parsed = v.safeParse(jsonText(Holder), text);
   return parsed.success ? parsed.output : undefined;
 }
 

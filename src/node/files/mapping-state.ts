@@ -4,6 +4,8 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { Port } from "../../protocol/values.ts";
+import { boundedText } from "../../base/text.ts";
 import { writeFileAtomic } from "../../base/files.ts";
 import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
@@ -11,38 +13,36 @@ import type { Organization } from "./organizations.ts";
 import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone } from "./permissions.ts";
 
-const text = (most: number) => v.pipe(v.string(), v.maxLength(most));
-const port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 const Mapped = v.object({
   /** The protocol by which the router was asked. */
   by: v.picklist(["PCP", "NAT-PMP", "UPnP"]),
   /** "198.51.100.7:4242" */
-  at: v.pipe(text(21), v.regex(/^[\d.]+:\d+$/)),
+  at: v.pipe(boundedText(21), v.regex(/^[\d.]+:\d+$/)),
   /** RFC 3339. */
-  since: text(64),
+  since: boundedText(64),
   /** The router's port. */
-  external: port,
+  external: Port,
   /** Names the mapping for PCP: 12 bytes in hexadecimal. */
   nonce: v.pipe(v.string(), v.regex(/^[0-9a-f]{24}$/)),
   /** Where the router takes requests, for UPnP. */
-  control: v.exactOptional(v.object({ port, path: text(512), service: text(128) })),
+  control: v.exactOptional(v.object({ port: Port, path: boundedText(512), service: boundedText(128) })),
   /** The address is advertised until then, even if the router no longer answers. In ms after the boot. */
   until: v.number(),
 });
 const MappingState = v.object({
   /** The router, this machine's own address there, and the port of the engine: when one changes, a router is asked again. */
-  gateway: text(45),
-  client: text(45),
-  port,
+  gateway: boundedText(45),
+  client: boundedText(45),
+  port: Port,
   /** Times are milliseconds after the boot with this id. */
-  boot: text(64),
+  boot: boundedText(64),
   /** When the router is asked next. */
   nextAt: v.number(),
   /** Requests in a row that failed. */
   failures: v.pipe(v.number(), v.integer(), v.minValue(0)),
   mapped: v.exactOptional(Mapped),
   /** Why nothing is mapped, though a router answers. */
-  refused: v.exactOptional(text(200)),
+  refused: v.exactOptional(boundedText(200)),
 });
 export type MappingState = v.InferOutput<typeof MappingState>;
 

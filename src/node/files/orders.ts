@@ -5,6 +5,7 @@
 import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
@@ -26,7 +27,7 @@ import {
 } from "./revoked-notes.ts";
 
 /** orders.json: the last order that was accepted. It prevents the replay of older ones. */
-export const StoredOrder = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
+export const StoredOrder = v.object({ jws: boundedText(32_768), order: Order });
 
 /**
  * Verifies and records an order. The last recorded order is accepted again: a kill may have come before it was carried

@@ -5,6 +5,7 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { removeTree, writeFileAtomic } from "../../base/files.ts";
 import { isPrivate, parseNetwork } from "../../base/ip.ts";
 import { planFile } from "../../base/plan/plan-file.ts";
@@ -17,8 +18,7 @@ import { refuseForeignFile } from "./own-files.ts";
 import { unsafeRoutes } from "./config/read-config.ts";
 
 const mostEntries = 1000;
-const texts = (longest: number) =>
-  v.pipe(v.array(v.pipe(v.string(), v.maxLength(longest))), v.maxLength(mostEntries));
+const texts = (longest: number) => v.pipe(v.array(boundedText(longest)), v.maxLength(mostEntries));
 const Permissions = v.object({
   /** Networks that the control plane may route. A former version reads this alone, so it is always there. */
   routes: texts(64),
@@ -47,7 +47,7 @@ const Permissions = v.object({
   /** Which exit the packets of this machine take; `auto`: the best one. */
   exit: v.exactOptional(
     v.object({
-      use: v.pipe(v.string(), v.maxLength(255)),
+      use: boundedText(255),
       /** Packets leave by the exit alone, and are blocked while it is away. */
       strict: v.boolean(),
       /** Private networks that the machine is in stay reachable. */

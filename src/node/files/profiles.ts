@@ -4,6 +4,7 @@
 import { statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
+import { boundedText, jsonText } from "../../base/text.ts";
 import { profilesDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { damageOf } from "./json-file.ts";
@@ -12,18 +13,17 @@ import { strictRecord } from "../../base/strict-record.ts";
 import type { System } from "../../base/system.ts";
 import { keyringToken, removeFromKeyring, storeInKeyring } from "./keyring.ts";
 
-const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 export const ProfileName = v.pipe(
-  text(63),
+  boundedText(63),
   v.regex(/^[a-z0-9][a-z0-9._-]*$/i, "A profile name has 1 to 63 letters, digits, dots, dashes and _."),
 );
 const Profile = v.object({
-  api_base: text(2048),
+  api_base: boundedText(2048),
   /** PEM of the only CA that may issue the server's TLS certificate. */
-  api_ca: v.optional(text(65_536)),
+  api_ca: v.optional(boundedText(65_536)),
   allow_plain_http: v.optional(v.boolean(), false),
   /** The user who signed in; null: a service token. */
-  email: v.nullable(text(254)),
+  email: v.nullable(boundedText(254)),
   /** The user signed in with a browser: the next sign-in uses one, too. */
   by_browser: v.optional(v.boolean(), false),
 });
@@ -36,12 +36,12 @@ export type Profiles = v.InferOutput<typeof Profiles>;
 
 /** `token`: a service token. Else a user's pair of tokens; `until`: when the access token ends here, in ms. */
 const Session = v.union([
-  v.object({ token: text(8192) }),
-  v.object({ refresh: text(8192), access: text(8192), until: v.number() }),
+  v.object({ token: boundedText(8192) }),
+  v.object({ refresh: boundedText(8192), access: boundedText(8192), until: v.number() }),
 ]);
 export type Session = v.InferOutput<typeof Session>;
 /** The control plane of the session. Former versions did not store it. */
-const Issuer = v.object({ api_base: v.optional(text(2048)) });
+const Issuer = v.object({ api_base: v.optional(boundedText(2048)) });
 
 type UsedSystem = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
 
@@ -85,7 +85,7 @@ export function readProfiles(system: UsedSystem): Profiles {
   const path = listPath(system);
   const content = readTextIfThere(path);
   if (content === undefined) return none;
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Profiles), content);
+  const parsed = v.safeParse(jsonText(Profiles), content);
   if (parsed.success) return parsed.output;
   throw new AppError("bad_configuration", `${path} is damaged: ${damageOf(parsed.issues[0])}`, {
     hint: "Remove the file, and sign in again.",
@@ -109,7 +109,7 @@ export async function readSession(
   system: UsedSystem,
 ): Promise<Session | undefined> {
   const stored = readTextIfThere(sessionPath(name, system)) ?? (await keyringToken(account(name), system));
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), v.intersect([Session, Issuer])), stored);
+  const parsed = v.safeParse(jsonText(v.intersect([Session, Issuer])), stored);
   if (!parsed.success) return undefined;
   const { api_base: issuer = base, ...session } = parsed.output;
   return issuer === base ? session : undefined;

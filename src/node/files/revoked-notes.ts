@@ -3,6 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { closeSync, existsSync, lstatSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
@@ -16,8 +17,8 @@ import { openPlain } from "../../base/open-file.ts";
 
 /** auth-revoked.json. It exists as long as an order stops the organization on this node. */
 export const RevokedNote = v.object({
-  revoked_at: v.pipe(v.string(), v.maxLength(64)),
-  reason: v.pipe(v.string(), v.maxLength(4096)),
+  revoked_at: boundedText(64),
+  reason: boundedText(4096),
   node_id: v.number(),
   /** Written by version 0.1.0: false if the overlay was stopped when the order came, so a restore does not start it. */
   was_wanted: v.optional(v.boolean()),

@@ -5,6 +5,8 @@ import { rmSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
+import { Port } from "../../protocol/values.ts";
+import { boundedText } from "../../base/text.ts";
 import { parseAddress, withoutPort } from "../../base/ip.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
 import { writeFileAtomic } from "../../base/files.ts";
@@ -23,17 +25,14 @@ const OverlayAddress = v.pipe(
 );
 const TcpState = v.object({
   /** RFC 3339. */
-  since: v.pipe(v.string(), v.maxLength(64)),
+  since: boundedText(64),
   /** The other end of the TCP connection: "control.example.org:443". */
-  at: v.pipe(v.string(), v.maxLength(270)),
+  at: boundedText(270),
   /**
    * The ports of this node's forwarders on loopback, by the overlay address of a lighthouse or relay. Empty: UDP was found to be
    * blocked, and no forwarder runs yet.
    */
-  ports: v.pipe(
-    v.record(OverlayAddress, v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
-    v.maxEntries(mostTcpWays),
-  ),
+  ports: v.pipe(v.record(OverlayAddress, Port), v.maxEntries(mostTcpWays)),
 });
 export type TcpState = v.InferOutput<typeof TcpState>;
 

@@ -3,6 +3,7 @@
 
 import { dirname, join } from "node:path";
 import * as v from "valibot";
+import { boundedText, jsonText } from "../../base/text.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import type { Log } from "../../base/log.ts";
@@ -12,8 +13,8 @@ import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../base/file
 
 const Seen = v.object({ sequence: v.number() });
 
-const Path = v.pipe(v.string(), v.maxLength(4096));
-const Version = v.pipe(v.string(), v.maxLength(64));
+const Path = boundedText(4096);
+const Version = boundedText(64);
 
 /** The last update. */
 export const Marker = v.object({
@@ -22,10 +23,10 @@ export const Marker = v.object({
   candidate: Path,
   from: Version,
   to: Version,
-  started_at: v.pipe(v.string(), v.maxLength(64)),
+  started_at: boundedText(64),
   /** Unset while the new version is on trial. */
   result: v.optional(v.picklist(["healthy", "returned"])),
-  reason: v.optional(v.pipe(v.string(), v.maxLength(65_536))),
+  reason: v.optional(boundedText(65_536)),
 });
 export type Marker = v.InferOutput<typeof Marker>;
 
@@ -77,7 +78,7 @@ function releasePath(stateDb: string): string {
 
 /** A damaged file counts as missing: it must not prevent an update. */
 function read<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), readTextIfThere(path));
+  const parsed = v.safeParse(jsonText(schema), readTextIfThere(path));
   return parsed.success ? parsed.output : undefined;
 }
 

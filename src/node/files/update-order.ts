@@ -5,6 +5,7 @@
 import { existsSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import {
   MayUpdate,
@@ -17,8 +18,8 @@ import { isPrivileged } from "../../platform/privilege.ts";
 import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone, updatingBeside } from "./permissions.ts";
 
-const version = v.nullable(v.pipe(v.string(), v.maxLength(64)));
-const addresses = v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(10_000));
+const version = v.nullable(boundedText(64));
+const addresses = v.pipe(v.array(boundedText(64)), v.maxLength(10_000));
 export const UpdateState = v.object({
   order: UpdateOrder,
   /** taken: nothing is known to have changed yet. applied: the new versions run, and are watched. done: finished. */
@@ -32,7 +33,7 @@ export const UpdateState = v.object({
   /** The last report, if the control plane was away for too long to get it. */
   unsaid: v.optional(v.omit(UpdateReport, ["order"])),
   /** Probes that were answered before the update: family of the address, size and peer, such as `4 small 10.77.0.1`. */
-  answered: v.optional(v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(200))),
+  answered: v.optional(v.pipe(v.array(boundedText(64)), v.maxLength(200))),
   /**
    * How the node reached its peers before the update: `Before` of compare-before.ts. Addresses of peers, the mean share of lost
    * probes (0 to 1), how many peers had a tunnel, and the engine's memory in kilobytes.

@@ -2,21 +2,21 @@
 
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../base/text.ts";
 import { makeDirectory, writeFileUntilBoot } from "../../base/files.ts";
 import { readValidJson } from "../files/json-file.ts";
 import { savedHealthDirectory } from "../health/saved-health.ts";
 
-const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const RouterFile = v.object({
   /** By interface: the value of IPv4 forwarding from before. */
-  forwarding: v.pipe(v.record(text(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
+  forwarding: v.pipe(v.record(boundedText(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
   /** What switching on IPv6 changed (ipv6-forwarding.ts); absent: it was on, or is not needed. */
-  ipv6: v.exactOptional(v.object({ acceptRa: v.pipe(v.array(text(15)), v.maxLength(1000)) })),
+  ipv6: v.exactOptional(v.object({ acceptRa: v.pipe(v.array(boundedText(15)), v.maxLength(1000)) })),
   /** The router is being removed: other organizations of the machine do not leave forwarding on for it. */
   ending: v.exactOptional(v.boolean()),
   /** By network: its state, and why it failed. */
   networks: v.pipe(
-    v.record(text(64), v.object({ state: text(16), why: v.exactOptional(text(200)) })),
+    v.record(boundedText(64), v.object({ state: boundedText(16), why: v.exactOptional(boundedText(200)) })),
     v.maxEntries(1000),
   ),
 });

@@ -3,6 +3,7 @@
 
 import { resolve } from "node:path";
 import * as v from "valibot";
+import { jsonText } from "../../../base/text.ts";
 import type { GivenOf } from "../../../api/endpoint.ts";
 import { NotedHash, PastReport, pastApi } from "../../../api/history/past.ts";
 import { brand } from "../../../brand.ts";
@@ -63,7 +64,7 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   const at = momentOf(values, "at", system) ?? "";
   const query = { ...asked, at, ...given({ head: values.text("head") }) };
   const signed = await read(context, (api) => api.call(pastApi.retrieve, { slug }, query));
-  const report = v.parse(v.pipe(v.string(), v.parseJson(), PastReport), signed.report);
+  const report = v.parse(jsonText(PastReport), signed.report);
   if (file !== undefined) writeNewFile(file, `${signed.report}\n${signed.signature}\n`, 0o600);
   const { access, policy } = report;
   output.result(report, textOf(report));

@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
+import { jsonText } from "../../../base/text.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { can } from "../../../engine/features.ts";
 import { NodeConfig } from "../../../protocol/stored.ts";
@@ -72,7 +73,7 @@ export function hasSameFiles(next: Next, directory: string): boolean {
 }
 
 function withoutVersion(nodeConfig: string): object {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
+  const parsed = v.safeParse(jsonText(NodeConfig), nodeConfig);
   return parsed.success ? { ...parsed.output, config_version: 0 } : {};
 }
 

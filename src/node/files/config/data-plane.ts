@@ -5,6 +5,7 @@
 import { given } from "../../../base/given.ts";
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../../base/text.ts";
 import { can } from "../../../engine/features.ts";
 import { writeFileAtomic } from "../../../base/files.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
@@ -12,7 +13,6 @@ import type { Kernel } from "../../../platform/network/kernel.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import { readValidJson } from "../json-file.ts";
 
-const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 
 /** What decided. `default`: nobody chose, so offloads are on if the machine has them. */
@@ -23,10 +23,10 @@ type OnOff = v.InferOutput<typeof OnOff>;
 /** The decision, as sync.json keeps it. */
 export const DataPlane = v.object({
   /** The engine and the kernel that it was decided for: with others it is decided again. Empty: unknown. */
-  engine: text(64),
-  kernel: text(128),
+  engine: boundedText(64),
+  kernel: boundedText(128),
   /** The name of the interface. */
-  device: v.optional(text(255)),
+  device: v.optional(boundedText(255)),
   /** `tun.use_offloads` */
   tun: OnOff,
   /** `listen.udp_offloads` */
@@ -38,7 +38,7 @@ export const DataPlane = v.object({
   /** The buffers are smaller than they should be, because `rmem_max` permits no more. */
   is_limited: v.optional(v.boolean()),
   /** The result of the measurement that turned offloads off. */
-  reason: v.optional(text(400)),
+  reason: v.optional(boundedText(400)),
   /** When (ms since 1970) the engine was last seen to send single packets because the kernel refused large ones. */
   unsegmented_at: v.optional(v.number()),
   /** When `tun` or `udp` last changed, ms since 1970. An engine that started before that has the `former` ones. */
@@ -189,16 +189,16 @@ export function ownSwitches({ tun, udp }: DataPlane): string[] {
  */
 const Trial = v.object({
   state: v.picklist(["passed", "trial", "off", "cleared"]),
-  engine: text(64),
-  kernel: text(128),
+  engine: boundedText(64),
+  kernel: boundedText(128),
   /** One sentence without a full stop. */
-  reason: text(400),
+  reason: boundedText(400),
   /** Process id of the measured engine. */
   pid: count,
   /** The engine itself switched to single packets, because the kernel refused large ones. */
   unsegmented: v.optional(v.boolean()),
   /** RFC 3339 */
-  at: text(64),
+  at: boundedText(64),
 });
 export type Trial = v.InferOutput<typeof Trial>;
 

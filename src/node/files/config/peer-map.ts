@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../../base/text.ts";
 import { writeFileAtomic } from "../../../base/files.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
@@ -13,7 +14,7 @@ import { keptPeersKey } from "./read-config.ts";
 
 /** The underlay addresses with ports of peers ("192.0.2.1:4242"), by overlay address, as the engine had them. */
 const PeerMap = v.pipe(
-  v.record(IpAddress, v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(maxRemotes))),
+  v.record(IpAddress, v.pipe(v.array(boundedText(64)), v.maxLength(maxRemotes))),
   v.maxEntries(maxKeptPeers),
 );
 export type PeerMap = v.InferOutput<typeof PeerMap>;

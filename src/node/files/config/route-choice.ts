@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
+import { boundedText } from "../../../base/text.ts";
 import { writeFileAtomic } from "../../../base/files.ts";
 import { holdsNetwork, parseNetwork } from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
@@ -12,7 +13,7 @@ import { IpAddress } from "./local-changes.ts";
 import { gatewaysKey, type Gateway } from "./read-config.ts";
 
 /** The overlay address of a router, by network. */
-const Routers = v.pipe(v.record(v.pipe(v.string(), v.maxLength(64)), IpAddress), v.maxEntries(4096));
+const Routers = v.pipe(v.record(boundedText(64), IpAddress), v.maxEntries(4096));
 /** `via`: the routers in use. `kept`: hosts ("10.9.0.7/32") whose flows stay with another router until they end. */
 const RouteChoice = v.object({ via: Routers, kept: Routers });
 export type RouteChoice = v.InferOutput<typeof RouteChoice>;

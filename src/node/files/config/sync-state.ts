@@ -1,24 +1,25 @@
 // The format of sync.json: how a configuration was received, checked and applied. Each generation has one (generations.ts).
 
 import * as v from "valibot";
+import { boundedText } from "../../../base/text.ts";
 import { buildInfo } from "../../../build-info.ts";
 import { maxEtagLength } from "../../../protocol/download.ts";
 import { DataPlane } from "./data-plane.ts";
 
-const time = v.pipe(v.string(), v.maxLength(64));
-const address = v.pipe(v.string(), v.maxLength(64));
-const hostName = v.pipe(v.string(), v.maxLength(253));
+const time = boundedText(64);
+const address = boundedText(64);
+const hostName = boundedText(253);
 const LeftOutList = v.pipe(
   v.array(
     v.object({
-      key: v.pipe(v.string(), v.maxLength(1000)),
-      reason: v.pipe(v.string(), v.maxLength(1000)),
+      key: boundedText(1000),
+      reason: boundedText(1000),
     }),
   ),
   v.maxLength(10_000),
 );
 export const SyncState = v.object({
-  etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
+  etag: boundedText(maxEtagLength),
   config_version: v.number(),
   applied_at: time,
   certificate_not_after: v.optional(time),
@@ -34,8 +35,8 @@ export const SyncState = v.object({
    */
   refused: v.optional(
     v.object({
-      digest: v.pipe(v.string(), v.maxLength(64)),
-      reason: v.pipe(v.string(), v.maxLength(4000)),
+      digest: boundedText(64),
+      reason: boundedText(4000),
       at: time,
     }),
   ),
@@ -50,14 +51,14 @@ export const SyncState = v.object({
   /** `rulesVersion` of the program that checked config.yml. */
   rules: v.optional(v.number()),
   /** The version of that program; unset by earlier programs. */
-  checked_by: v.optional(v.pipe(v.string(), v.maxLength(64))),
+  checked_by: v.optional(boundedText(64)),
   /** The settings that the check left out. */
   left_out: v.optional(LeftOutList),
   /** The seal that was held when the configuration was examined, and what it would refuse; unset if there is none. */
   seal: v.optional(
     v.object({
       number: v.number(),
-      hash: v.pipe(v.string(), v.maxLength(64)),
+      hash: boundedText(64),
       /** Seconds since 1970. */
       made_at: v.number(),
       objections: LeftOutList,
