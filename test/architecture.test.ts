@@ -444,7 +444,7 @@ describe("files", () => {
     expect(files.filter((file) => text(file).split("\n").length > 601)).toEqual([]);
   });
 
-  // sign-seal.ts runs on the machines of signers; certificates/offline.ts stores nothing of it for a revoked node.
+  // sign-seal.ts runs on the machines of signers; certificates/offline-ca.ts stores nothing of it for a revoked node.
   test("server/certificates/issue.ts alone signs for nodes: no way to a certificate goes past its look at revoked ones", () => {
     const signing = files.filter((file) => /\b(signCertificate|issueNodeX509)\(/.test(text(file)));
     expect(signing.filter((file) => !file.startsWith("pki/"))).toEqual([

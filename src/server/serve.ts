@@ -17,7 +17,7 @@ import { lostPasskeys } from "./users/factors/passkeys.ts";
 import type { Database } from "./store/database.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
-import { offerFirstAccount } from "./users/first-account.ts";
+import { offerFirstUser } from "./users/first-user.ts";
 import { acmeOf, openListeners, type ListenerOptions } from "./tls/listener-set.ts";
 import { listenForMetrics } from "./tls/metrics-listener.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
@@ -44,7 +44,7 @@ export type Serving = {
   caFingerprint?: string;
   metricsUrl?: string;
   /** If there is no user yet: the link for creating the first one. */
-  firstAccountLink?: string;
+  firstUserLink?: string;
   /** Resolves when the server has to end and start again. */
   outdated: Promise<AppError>;
   stop(): Promise<void>;
@@ -165,11 +165,11 @@ async function start(options: ServeOptions, unlock: () => void, edges: Edges): P
     listeners.answerWith(app);
     if (options.isSuccessor === true) listeners.bind();
     const metricsUrl = serveMetrics(options, app, log, closings);
-    const firstAccountLink = await offerFirstAccount(app.services);
+    const firstUserLink = await offerFirstUser(app.services);
     return {
       url,
       ...pin,
-      ...given({ metricsUrl, firstAccountLink }),
+      ...given({ metricsUrl, firstUserLink }),
       outdated: whenOutdated(db),
       async stop() {
         await stop();

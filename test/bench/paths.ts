@@ -4,7 +4,7 @@
 
 import { makeTestServer } from "../support/server.ts";
 import { registerNode } from "../support/nodes.ts";
-import { listPaths } from "../../src/server/paths/list.ts";
+import { listPaths } from "../../src/server/paths/list-paths.ts";
 import { pathFigures } from "../../src/server/paths/path-figures.ts";
 import { figure, print } from "./measure.ts";
 

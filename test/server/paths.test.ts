@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { maxPaths } from "../../src/protocol/path-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
-import { deleteEndedPaths } from "../../src/server/paths/reports.ts";
+import { deleteEndedPaths } from "../../src/server/paths/path-reports.ts";
 import { Path } from "../../src/api/paths/paths.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { checkinOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";

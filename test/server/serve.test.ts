@@ -25,7 +25,7 @@ const createUser = (email: string, ...flags: string[]) =>
 describe("the data directory", () => {
   test("is private, and its key is created once; a second server is refused while the first runs", async () => {
     const serving = await here.serve();
-    expect(serving.firstAccountLink).toStartWith(`${serving.url}/setup/#`);
+    expect(serving.firstUserLink).toStartWith(`${serving.url}/setup/#`);
     expect(statSync(here.data).mode & 0o777).toBe(0o700);
     for (const name of ["control.db", "secret.key", "serve.lock"]) {
       expect([name, statSync(join(here.data, name)).mode & 0o077]).toEqual([name, 0]);

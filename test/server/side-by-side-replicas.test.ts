@@ -10,7 +10,7 @@ import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { encodePem } from "../../src/pki/bundle.ts";
 import { fingerprint, makeCa } from "../../src/pki/nebula.ts";
-import { addOfflineAuthority } from "../../src/server/certificates/offline.ts";
+import { addOfflineAuthority } from "../../src/server/certificates/offline-ca.ts";
 import { verifyChains } from "../../src/server/audit/verify.ts";
 import { claimDue, queueEvents } from "../../src/server/webhooks/outbox.ts";
 import { operator, record } from "../../src/server/audit/record.ts";

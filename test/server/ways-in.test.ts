@@ -46,9 +46,9 @@ test("every text of every request's body and query passes the gate", () => {
 /** Files of the server with a schema for what others wrote: providers, ACME servers, policies, files. */
 const outside: Record<string, readonly unknown[]> = {
   "server/oidc/admission.ts": [admission.Subject, admission.Called, admission.Groups, Email],
-  "server/flows/reports.ts": [protocol.FlowsReport],
+  "server/flows/flow-reports.ts": [protocol.FlowsReport],
   "server/paths/relayed.ts": [protocol.RelayedReport],
-  "server/paths/reports.ts": [protocol.PathsReport],
+  "server/paths/path-reports.ts": [protocol.PathsReport],
   "server/users/factors/passkeys.ts": [ClientData],
   "server/policy-files/import-policy.ts": [foreignPolicy.Original],
   "server/policy-files/import-rules.ts": [foreignPolicy.Words],
@@ -74,7 +74,7 @@ const own = [
   "server/nodes/contact/plane-fallback.ts",
   "server/nodes/contact/refused-by-seal.ts",
   "server/nodes/contact/silence.ts",
-  "server/oidc/flow.ts",
+  "server/oidc/sign-in-flow.ts",
   "server/users/sessions/login-codes.ts",
   "server/policy-files/apply.ts",
   "server/policy-files/confirm.ts",

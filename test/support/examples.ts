@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { hashToken } from "../../src/pki/opaque.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { nameOf } from "../../src/server/console/files.ts";
-import { offerFirstAccount } from "../../src/server/users/first-account.ts";
+import { offerFirstUser } from "../../src/server/users/first-user.ts";
 import { addMember } from "../../src/server/users/members.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";
 import { beginApp } from "./factors.ts";
@@ -238,7 +238,7 @@ const people: Record<string, Maker> = {
     // Only routes that know node tokens refuse them; others treat them as unknown tokens.
     if (who === "node") return { body: {} };
     const on = await makeTestServer();
-    const link = await offerFirstAccount(on.app.services);
+    const link = await offerFirstUser(on.app.services);
     const secret = link?.replace(/^.*#/, "");
     return { on, body: { secret, email: `${world.name("first")}@example.org`, password } };
   },

@@ -234,13 +234,13 @@ async function warnWithoutRelease({ releasesDirectory }: ServeOptions, log: Log)
 }
 
 async function sayFirstSteps(
-  { firstAccountLink }: Serving,
+  { firstUserLink }: Serving,
   values: Values,
   output: CommandOutput,
 ): Promise<void> {
-  if (firstAccountLink === undefined) return;
+  if (firstUserLink === undefined) return;
   const { firstSteps } = await import("../../server/serve.ts");
-  output.say(firstSteps(firstAccountLink, dataFlagsOf(values)));
+  output.say(firstSteps(firstUserLink, dataFlagsOf(values)));
 }
 
 /** Tells systemd that the server is ready, and from then on that it is alive, until it stops or another process takes over. */

@@ -26,7 +26,7 @@ import { prefixedAddressesIn, subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
-import { switchOrRollBack, testText } from "./engine-switch.ts";
+import { switchOrRollBack, testText } from "./generation-switch.ts";
 import type { SyncDeps } from "./next-config.ts";
 
 /**

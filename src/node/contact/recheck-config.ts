@@ -23,7 +23,7 @@ import { readMachine } from "../files/granted/machine-facts.ts";
 import { keepFormerRoutes } from "../files/permissions.ts";
 import { withoutNames } from "../files/granted/unresolved-names.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-config.ts";
-import { testText } from "./engine-switch.ts";
+import { testText } from "./generation-switch.ts";
 import type { SyncDeps } from "./next-config.ts";
 
 /** The version of the rules (`rulesVersion`) since which parts of the internet are routed only with root's permission. */

@@ -23,7 +23,7 @@ import { withLock } from "../files/lock.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml, readYaml } from "../files/config/read-yaml.ts";
 import type { WithClient } from "./requests/connection.ts";
-import { reloadOrRestart, switchOrRollBack } from "./engine-switch.ts";
+import { reloadOrRestart, switchOrRollBack } from "./generation-switch.ts";
 
 type RevocationDeps = { control: EngineControl; log: Log };
 

@@ -29,7 +29,7 @@ import { applyOrRevoke, resultOfReturn, type SyncResult } from "./applying/apply
 import { changeNeeds, hasSameFiles, runningConfigYml, type RunningEngine } from "./applying/change-needs.ts";
 import { prepareOrRevoke } from "./applying/prepare-config.ts";
 import { fetchConfig, type Next, type SyncDeps } from "./next-config.ts";
-import { reloadOrRestart, rollBack } from "./engine-switch.ts";
+import { reloadOrRestart, rollBack } from "./generation-switch.ts";
 import { recheckInForce } from "./recheck-config.ts";
 import { applyRevocations } from "./revocations-alone.ts";
 import { checkedState, warnOfLeftOut } from "../files/config/sent-config.ts";

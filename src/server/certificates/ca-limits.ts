@@ -20,7 +20,7 @@ type Limits = Pick<
   "name" | "version" | "networks" | "unsafeNetworks" | "groups" | "notBefore" | "notAfter"
 >;
 
-/** Whether the CA may certify IPv4 addresses of its organization alone: beside an offline CA (offline.ts). */
+/** Whether the CA may certify IPv4 addresses of its organization alone: beside an offline CA (offline-ca.ts). */
 export const isLimited = ({ unsafeNetworks }: Pick<Limits, "unsafeNetworks">): boolean =>
   unsafeNetworks.join() === noNetworks.join();
 

@@ -11,8 +11,8 @@ import type { Services } from "../services.ts";
 import type { Transaction } from "../store/database.ts";
 import { readSeals } from "../store/tables/policies.ts";
 import { requireRole } from "../require-role.ts";
-import { addOfflineAuthority, storeOffline } from "./offline.ts";
-import { countVersions, listSealable } from "./waiting.ts";
+import { addOfflineAuthority, storeOffline } from "./offline-ca.ts";
+import { countVersions, listSealable } from "./awaiting-signers.ts";
 
 /** An administrator who names the signers would take the organization from its owners: no owner could replace them. */
 async function requireOwnerOfFirst(tx: Transaction, call: OrganizationCall): Promise<void> {

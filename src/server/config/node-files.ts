@@ -19,7 +19,7 @@ import type { Renderings, WorkInTurn } from "./renderings.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
-import type { OrgView, Trust } from "./views.ts";
+import type { OrgView, Trust } from "./organization-views.ts";
 import { isExit } from "../../protocol/routing/roles.ts";
 
 /**

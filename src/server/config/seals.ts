@@ -23,7 +23,7 @@ import { authorities } from "../store/tables/certificates.ts";
 import { policies, readSeals } from "../store/tables/policies.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { newestOf, openForAll } from "./next-seal.ts";
-import type { OrgView } from "./views.ts";
+import type { OrgView } from "./organization-views.ts";
 
 const rolePick = nodes.pick("id", "name", "ip", "ip6", "isLighthouse", "isRelay", "subnets", "exitGroups");
 const allRoles = `SELECT ${rolePick.select()} FROM nodes WHERE org_id = $1 AND state = 'active'

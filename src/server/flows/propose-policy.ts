@@ -11,14 +11,14 @@ import { identityOf } from "../policy/node-classes.ts";
 import { accessOf, intersect, isNothing } from "../policy/packets.ts";
 import { runTests, type PolicyTest } from "../policy/policy-tests.ts";
 import { makeReach } from "../policy/reach.ts";
-import { readSnapshot, type Snapshot } from "../policy-files/current.ts";
+import { readSnapshot, type Snapshot } from "../policy-files/read-snapshot.ts";
 import { renderPolicy, readSideWriter, showRule, type SideWriter } from "../policy-files/render.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";
 import { firewallRules } from "../store/tables/policies.ts";
 import { narrowRules, type Evidence, type RuleChange } from "./narrow-rules.ts";
-import { readFlows, readReporters, requirePast, type Coverage, type Reporter } from "./read.ts";
+import { readFlows, readReporters, requirePast, type Coverage, type Reporter } from "./read-flows.ts";
 import { shownUse, usesOf, type Use } from "./rule-uses.ts";
 
 const hourMs = 3_600_000;

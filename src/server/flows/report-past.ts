@@ -16,7 +16,7 @@ import { openOrderKey } from "../nodes/contact/orders.ts";
 import type { ServerOptions } from "../options.ts";
 import { testable, type Member } from "../policy/firewall.ts";
 import { readProviders } from "../policy/group-users.ts";
-import { readSnapshot } from "../policy-files/current.ts";
+import { readSnapshot } from "../policy-files/read-snapshot.ts";
 import { renderPolicy, showRule, readSideWriter } from "../policy-files/render.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import { openMemory } from "../store/sqlite/memory.ts";
@@ -27,7 +27,7 @@ import { flowBlockOf, flows, flowSides } from "../store/tables/paths.ts";
 import { noteTime } from "../store/tables/policy-changes.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { decideAccess, packetOf, type Certificates, type Found } from "./past-access.ts";
-import { readReporters, requirePast } from "./read.ts";
+import { readReporters, requirePast } from "./read-flows.ts";
 
 type Deps = Pick<ServerOptions, "db" | "secretKey" | "system" | "dataDirectory">;
 type Org = { id: number; slug: string };

@@ -5,7 +5,7 @@ import type { Handlers } from "../http/attach.ts";
 import { ownerOf } from "../paths/routes.ts";
 import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
-import { listFlows } from "./list.ts";
+import { listFlows } from "./list-flows.ts";
 import { proposePolicy } from "./propose-policy.ts";
 import { withFlows } from "./with-flows.ts";
 

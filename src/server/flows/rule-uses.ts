@@ -6,7 +6,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { ownerGroupIn } from "../../protocol/users-groups.ts";
 import type { Member } from "../policy/firewall.ts";
 import { classify, identityOf, laneOf, type Bits } from "../policy/node-classes.ts";
-import type { Observed } from "./read.ts";
+import type { Observed } from "./read-flows.ts";
 
 /** What a rule let in. */
 export type Use = {

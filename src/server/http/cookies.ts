@@ -7,7 +7,7 @@ export const deviceCookie = (userId: number) => `device_${userId}`;
 /** The cookie with a browser's session. By its prefix, browsers refuse it from other hosts and without TLS. */
 export const sessionCookie = "__Host-session";
 
-/** The cookie with the secrets of a sign-in by a provider of identities, see oidc/flow.ts. */
+/** The cookie with the secrets of a sign-in by a provider of identities, see oidc/sign-in-flow.ts. */
 export const flowCookie = "__Host-oidc";
 
 export function cookiesOf({ headers }: Pick<Request, "headers">): string {

@@ -16,7 +16,7 @@ import { authorities } from "../store/tables/certificates.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { makeViews, type OrgView } from "../config/views.ts";
+import { makeViews, type OrgView } from "../config/organization-views.ts";
 import { filesFor } from "../config/node-files.ts";
 
 type Exporting = Pick<Admin, "db" | "secretKey" | "clock"> & Pick<NodeStore, "system">;

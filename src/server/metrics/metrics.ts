@@ -11,7 +11,7 @@ import type { HeldPolls } from "../config/held-polls.ts";
 import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
 import { relayFigures } from "../paths/relay-list.ts";
-import type { PathReports } from "../paths/reports.ts";
+import type { PathReports } from "../paths/path-reports.ts";
 import { onlineMs } from "../../api/values.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";

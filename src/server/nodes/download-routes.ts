@@ -2,7 +2,7 @@
 // routes.ts shows the configuration to administrators.
 
 import type { DownloadAnswer } from "../../protocol/download.ts";
-import { readTogether } from "../config/views.ts";
+import { readTogether } from "../config/organization-views.ts";
 import { filesFor, type NodeFiles } from "../config/node-files.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { revokedError } from "./contact/orders.ts";

@@ -3,7 +3,7 @@
 import type { PhoneSite } from "../../api/phones.ts";
 import { brand } from "../../brand.ts";
 import { renderSite } from "../config/phone-site.ts";
-import { readTogether, type Views } from "../config/views.ts";
+import { readTogether, type Views } from "../config/organization-views.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";

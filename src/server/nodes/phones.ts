@@ -8,7 +8,7 @@ import { AppError } from "../../base/errors.ts";
 import type { RegisterWaiting } from "../../protocol/registration.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { issueOverlay, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
-import type { Views } from "../config/views.ts";
+import type { Views } from "../config/organization-views.ts";
 import type { OrganizationCall, UserCaller } from "../http/route.ts";
 import { limits, throttled, type Throttle } from "../http/throttle.ts";
 import { requireRole } from "../require-role.ts";

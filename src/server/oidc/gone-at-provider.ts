@@ -1,6 +1,6 @@
 // Checks whether users are still at their provider. If it gave a refresh token, it is asked every hour:
 // `invalid_grant` ends what began there, a failure of the provider ends nothing. If it gave none, sessions end after
-// a day in any case, and nodes as in unproven.ts.
+// a day in any case, and nodes as in unproven-users.ts.
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";

@@ -21,9 +21,9 @@ import { startedReply } from "../users/session-routes.ts";
 import { requireProofForFirstFactor } from "../users/factors/first-factor.ts";
 import type { Services } from "../services.ts";
 import { isStaff } from "../store/tables/users.ts";
-import { listChoices } from "./choices.ts";
+import { listChoices } from "./offered-providers.ts";
 import { addDomain, checkDomain, listDomains, removeDomain, vouchForDomain } from "./domains.ts";
-import { beginFlow, flowMs, type Flow } from "./flow.ts";
+import { beginFlow, flowMs, type Flow } from "./sign-in-flow.ts";
 import { listIdentities, unlinkIdentity } from "./identities.ts";
 import {
   changeProvider,

@@ -13,7 +13,7 @@ import type { UserRow } from "../store/tables/users.ts";
 import { admitIdentity, type Admitted } from "./admission.ts";
 import type { Exchange } from "./provider-requests.ts";
 import { keepGrant } from "./gone-at-provider.ts";
-import { takeFlow, type Flow } from "./flow.ts";
+import { takeFlow, type Flow } from "./sign-in-flow.ts";
 import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./apply-groups.ts";
 import { linkIdentity, sessionEnded, userOf } from "./identities.ts";

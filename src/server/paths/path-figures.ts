@@ -33,7 +33,7 @@ const bucketOf = `CASE WHEN rtt_us IS NULL THEN -1 ${boundsUs
   .map((bound, index) => `WHEN rtt_us <= ${bound} THEN ${index}`)
   .join(" ")} ELSE ${boundsUs.length} END`;
 
-/** Figures of all organizations with reports. Reads every row: reports.ts keeps the result. */
+/** Figures of all organizations with reports. Reads every row: path-reports.ts keeps the result. */
 export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
   // CAST: PostgreSQL sums up a BIGINT as NUMERIC, which is read as a text.
   const rows = await reader.all(

@@ -9,11 +9,11 @@ import { listReply } from "../http/lists.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { firstSealIn } from "../config/seals.ts";
 import { nodeTrouble } from "../nodes/attention.ts";
-import { failingTests } from "../policy-files/upkeep.ts";
+import { failingTests } from "../policy-files/policy-upkeep.ts";
 import { onlineMs } from "../../api/values.ts";
 import type { Services } from "../services.ts";
 import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
-import { brokenByNode, countPathsByNode, listPaths } from "./list.ts";
+import { brokenByNode, countPathsByNode, listPaths } from "./list-paths.ts";
 import { limitRelay } from "./relayed.ts";
 import { listRelays } from "./relay-list.ts";
 

@@ -1,4 +1,4 @@
-// Confirms a policy that was applied with `confirm`, or rolls it back: on request, or when its time is over (upkeep.ts).
+// Confirms a policy that was applied with `confirm`, or rolls it back: on request, or when its time is over (policy-upkeep.ts).
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";

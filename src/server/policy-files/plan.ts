@@ -11,7 +11,7 @@ import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
 import { requireAdmissible } from "./admissible.ts";
 import type { PlanRequest } from "../../api/policy.ts";
-import { readSnapshot, type Snapshot } from "./current.ts";
+import { readSnapshot, type Snapshot } from "./read-snapshot.ts";
 import { changedNodes, changedRules, differences, type Difference } from "./differences.ts";
 
 /**

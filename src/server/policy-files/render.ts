@@ -7,7 +7,7 @@ import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
 import { networkOfGroup, isUsersGroup, userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import type { Snapshot } from "./current.ts";
+import type { Snapshot } from "./read-snapshot.ts";
 
 /**
  * Writes a side of a rule: `any`, `group:web`, `node:db`, `user:ada@example.org`, `idp:Engineering`, a network; `node:#7` for a node that is

@@ -12,7 +12,7 @@ import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
 import { isUsersGroup, networkGroup } from "../../protocol/users-groups.ts";
 import { maxPlanClasses, maxPlanPairs, type Plan } from "../../api/policy.ts";
-import type { Snapshot } from "./current.ts";
+import type { Snapshot } from "./read-snapshot.ts";
 import { changedNodes, changedRules, isUnchanged, noDelta, type Changes } from "./differences.ts";
 import { showRule, makeSideWriter, readSideWriter, type SideWriter } from "./render.ts";
 import type { Planned } from "./plan.ts";

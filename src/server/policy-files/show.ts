@@ -6,7 +6,7 @@ import { inSlices } from "../http/heavy-work.ts";
 import { runTests, type TestFailure } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
 import type { Policy, TestRequest, TestResult } from "../../api/policy.ts";
-import { readSnapshot, type Snapshot } from "./current.ts";
+import { readSnapshot, type Snapshot } from "./read-snapshot.ts";
 import { isUnchanged } from "./differences.ts";
 import { compare, planChanges, type Rights } from "./plan.ts";
 import { renderPolicy, makeSideWriter } from "./render.ts";

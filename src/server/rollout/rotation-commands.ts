@@ -10,7 +10,7 @@ import { AppError } from "../../base/errors.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import type { Actor } from "../audit/record.ts";
 import { outdatePhones } from "../certificates/issue.ts";
-import { limitOf } from "../certificates/offline.ts";
+import { limitOf } from "../certificates/offline-ca.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import { nextStepAt, raiseRotationVersion, recordRotation, retire } from "./rotation-phases.ts";
 import { awaitsSigners, waitingFor, type Phase } from "./rotation-waiting.ts";

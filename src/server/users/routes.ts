@@ -10,7 +10,7 @@ import { noContent } from "../http/reply.ts";
 import { accessOf, reportOf } from "../offboarding/end-access.ts";
 import { setActive } from "../offboarding/user-status.ts";
 import type { Services } from "../services.ts";
-import { makeFirstAccount } from "./first-account.ts";
+import { makeFirstUser } from "./first-user.ts";
 import { acceptAsUser, acceptInvitation, showInvitation } from "./invitations.ts";
 import { createUser, listUsers, userById } from "./users.ts";
 import { setPassword } from "./sign-in/set-password.ts";
@@ -39,7 +39,7 @@ export const joiningHandlers = (services: Services): Handlers<typeof joiningApi>
   }),
   setup: async (call, input) => ({
     status: 201,
-    body: await makeFirstAccount(services, input, call.address),
+    body: await makeFirstUser(services, input, call.address),
   }),
 });
 

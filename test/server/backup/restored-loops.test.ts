@@ -6,7 +6,7 @@ import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";
-import { endUnproven } from "../../../src/server/oidc/unproven.ts";
+import { endUnproven } from "../../../src/server/oidc/unproven-users.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { startHostileProvider } from "../../support/hostile-provider.ts";
 import { json, must, place, populate, stop, useControlPlane } from "../../support/restoring.ts";

@@ -8,7 +8,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { runDueUpkeep } from "../../../src/server/nodes/lifecycle/upkeep.ts";
-import { makeViews } from "../../../src/server/config/views.ts";
+import { makeViews } from "../../../src/server/config/organization-views.ts";
 import { findNode, type NodeRecord } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import {

@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import type { Peer, Rule, Target } from "../../../src/api/rules.ts";
 import { narrowRules, type Evidence } from "../../../src/server/flows/narrow-rules.ts";
-import type { Observed } from "../../../src/server/flows/read.ts";
+import type { Observed } from "../../../src/server/flows/read-flows.ts";
 import { usesOf } from "../../../src/server/flows/rule-uses.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { testable, type Member } from "../../../src/server/policy/firewall.ts";

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { ListedMember } from "../../../src/api/members.ts";
-import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
+import { checkPolicies } from "../../../src/server/policy-files/policy-upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { onlineMs } from "../../../src/api/values.ts";
 import { registerNode, registrationToken } from "../../support/nodes.ts";

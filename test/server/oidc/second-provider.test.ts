@@ -3,7 +3,7 @@
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import { checkLeavers } from "../../../src/server/oidc/gone-at-provider.ts";
-import { endUnproven } from "../../../src/server/oidc/unproven.ts";
+import { endUnproven } from "../../../src/server/oidc/unproven-users.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { inCi } from "../../support/debian.ts";
 import { noGlewlwyd, startGlewlwyd, type Glewlwyd, type GlewlwydPerson } from "../../support/glewlwyd.ts";

@@ -5,7 +5,7 @@ import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { patchPolicy } from "../../../src/server/policy-files/apply.ts";
 import { confirmPolicy, revertPolicy } from "../../../src/server/policy-files/confirm.ts";
-import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
+import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/policy-upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { addCertificates } from "../../support/many-certificates.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";

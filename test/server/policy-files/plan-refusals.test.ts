@@ -5,7 +5,7 @@ import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Plan, Policy, policyApi } from "../../../src/api/policy.ts";
-import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
+import { checkPolicies } from "../../../src/server/policy-files/policy-upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { limits, makeThrottle } from "../../../src/server/http/throttle.ts";
-import { offerFirstAccount } from "../../../src/server/users/first-account.ts";
+import { offerFirstUser } from "../../../src/server/users/first-user.ts";
 import { NewMember } from "../../../src/api/members.ts";
 import { setPassword } from "../../../src/server/users/sign-in/set-password.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
@@ -170,7 +170,7 @@ describe("an attack on one user from many networks", () => {
 
   test("the network where the first user was created is known", async () => {
     await using fresh = await makeTestServer();
-    const secret = /#(.+)$/.exec((await offerFirstAccount(fresh.app.services)) ?? "")?.[1];
+    const secret = /#(.+)$/.exec((await offerFirstUser(fresh.app.services)) ?? "")?.[1];
     const setup = { body: { secret, email: "first@example.org", password }, address: "203.0.113.9" };
     expect((await fresh.send("POST", "/api/setup/", setup)).status).toBe(201);
     for (let at = 0; at < 100; at++) fresh.app.services.throttle.count("user", "user 1");

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
-import { offerFirstAccount } from "../../../src/server/users/first-account.ts";
+import { offerFirstUser } from "../../../src/server/users/first-user.ts";
 import { membersApi, NewMember } from "../../../src/api/members.ts";
 import { removeMember } from "../../../src/server/offboarding/member-changes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
@@ -197,7 +197,7 @@ describe("members", () => {
 
 describe("the first user", () => {
   const offer = async (fresh: TestServer) => {
-    const link = await offerFirstAccount(fresh.app.services);
+    const link = await offerFirstUser(fresh.app.services);
     return /^https:\/\/control\.example\/setup\/#([\w-]{43})$/.exec(link ?? "")?.[1] ?? "";
   };
   const take = (fresh: TestServer, secret: string, email = "first@example.org") =>
@@ -213,7 +213,7 @@ describe("the first user", () => {
     const body = { email: "first@example.org", password };
     const { access } = pair(await fresh.send("POST", "/api/token/", { body }));
     expect((await fresh.send("GET", "/api/docs/", { token: access })).status).toBe(200);
-    expect(await offerFirstAccount(fresh.app.services)).toBeUndefined();
+    expect(await offerFirstUser(fresh.app.services)).toBeUndefined();
     expect(JSON.stringify(await fresh.db.all("SELECT * FROM meta"))).not.toContain("first_account");
   });
 

@@ -16,7 +16,7 @@ import type { SyncState } from "../../files/config/sync-state.ts";
 import { unresolved } from "../../files/granted/host-names.ts";
 import type { Organization } from "../../files/organizations.ts";
 import { applyCertificates } from "../certificates-alone.ts";
-import { rollBack, trySwitch } from "../engine-switch.ts";
+import { rollBack, trySwitch } from "../generation-switch.ts";
 import type { Next, SyncDeps } from "../next-config.ts";
 import { applyRevocations } from "../revocations-alone.ts";
 import { changeNeeds, changesCertificates, type RunningEngine } from "./change-needs.ts";

@@ -6,7 +6,7 @@ import { given } from "../../../base/given.ts";
 import { finishConfig } from "../../files/config/config-file.ts";
 import { dropGeneration } from "../../files/generations.ts";
 import type { Organization } from "../../files/organizations.ts";
-import { testText } from "../engine-switch.ts";
+import { testText } from "../generation-switch.ts";
 import type { Next, SyncDeps } from "../next-config.ts";
 import { faultInOverrides, type TestOverrides } from "../overrides-fault.ts";
 

@@ -4,7 +4,7 @@
 import type { NextChanges } from "../../../api/nodes.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { diff } from "../../../base/plan/diff.ts";
-import { readTogether, type Views } from "../../config/views.ts";
+import { readTogether, type Views } from "../../config/organization-views.ts";
 import { filesFor, type Outline } from "../../config/node-files.ts";
 import type { Renderings, WorkInTurn } from "../../config/renderings.ts";
 import { isOnline } from "../../store/nodes.ts";

@@ -24,7 +24,7 @@ import { isPeerOfRule } from "../../policy/rules.ts";
 import type { Throttle } from "../../http/throttle.ts";
 import { notifyNode, raiseConfigVersion, readConfigVersion } from "../../store/versions.ts";
 import type { Renderings } from "../../config/renderings.ts";
-import { readTogether, type Views } from "../../config/views.ts";
+import { readTogether, type Views } from "../../config/organization-views.ts";
 import { filesFor } from "../../config/node-files.ts";
 import type { SentFiles } from "../contact/sent-files.ts";
 import { isHub } from "../../../protocol/routing/roles.ts";

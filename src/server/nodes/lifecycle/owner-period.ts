@@ -1,4 +1,4 @@
-// The period at whose end a user has to confirm a node again (reauthentication.ts), or to sign in again (oidc/unproven.ts).
+// The period at whose end a user has to confirm a node again (reauthentication.ts), or to sign in again (oidc/unproven-users.ts).
 
 import type { Transaction } from "../../store/database.ts";
 import { ownerProofs } from "../../store/tables/nodes.ts";

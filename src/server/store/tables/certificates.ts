@@ -33,7 +33,7 @@ export const authorities = table(
     createdAt: integer(),
     /** When a former CA left the trusted bundle, ms. */
     retiredAt: since(3, integerOrNull()),
-    /** Its key is on the machines of signers: state former, no key, and trusted until it is retired (offline.ts). */
+    /** Its key is on the machines of signers: state former, no key, and trusted until it is retired (offline-ca.ts). */
     offline: since(66, truth(0)),
   },
   { indexes: ["CREATE INDEX authorities_org ON authorities (org_id, state)"] },

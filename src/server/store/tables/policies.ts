@@ -40,7 +40,7 @@ export const policies = table("policies", {
   failing: jsonWithDefault(v.array(v.string()), "[]"),
   /** Since when the state is another one than the file says, ms. */
   driftedAt: integerOrNull(),
-  /** The `stateStamp` at which tests and drift were looked at last (policy-files/upkeep.ts); "": look at them again. */
+  /** The `stateStamp` at which tests and drift were looked at last (policy-files/policy-upkeep.ts); "": look at them again. */
   checkedState: textWithDefault("DEFAULT ''"),
   /** Until when an application goes back unless it is confirmed, ms. */
   unconfirmedUntil: integerOrNull(),

@@ -9,7 +9,7 @@ import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { flowSides } from "../store/tables/paths.ts";
 import { flowsIn, shownUse, usesOf } from "./rule-uses.ts";
-import { readFlows, readReporters, requirePast, type Observed, type Reporter } from "./read.ts";
+import { readFlows, readReporters, requirePast, type Observed, type Reporter } from "./read-flows.ts";
 
 const hourMs = 3_600_000;
 /** How far a list goes back, unless the request says otherwise. */
@@ -86,7 +86,7 @@ function seenBy({ sent, received }: Observed): Flow["seen_by"] {
 function shownFlow(flow: Observed, names: ReadonlyMap<number, Reporter>): Flow {
   const { from, to, address, protocol, port, firstAt, lastAt } = flow;
   return {
-    // 0: no node had the address, or the protocol has no ports (read.ts).
+    // 0: no node had the address, or the protocol has no ports (read-flows.ts).
     from: from === 0 ? null : from,
     from_name: names.get(from)?.name ?? null,
     to: to === 0 ? null : to,

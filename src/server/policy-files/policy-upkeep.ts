@@ -10,7 +10,7 @@ import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";
 import { revertPolicy } from "./confirm.ts";
-import { readSnapshot } from "./current.ts";
+import { readSnapshot } from "./read-snapshot.ts";
 import type { Executing } from "./execute-nodes.ts";
 import { hasDrifted, testsNow } from "./show.ts";
 

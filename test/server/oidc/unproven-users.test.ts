@@ -1,7 +1,7 @@
 // Nodes of users whose provider, a real one, gives no token to ask by: they end a day after the last sign-in, if so set.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { endUnproven } from "../../../src/server/oidc/unproven.ts";
+import { endUnproven } from "../../../src/server/oidc/unproven-users.ts";
 import { checkLeavers } from "../../../src/server/oidc/gone-at-provider.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";

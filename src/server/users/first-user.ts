@@ -16,12 +16,12 @@ import type { Passwords } from "./sign-in/hash-passwords.ts";
 import { insertUser } from "./users.ts";
 import type { User } from "../../api/users.ts";
 
-const firstAccountMs = 30 * 60_000;
+const firstUserMs = 30 * 60_000;
 /** Of keys in `meta`, before the hash of the link's secret. The value is when the link ends, ms. */
 const prefix = "first_account ";
 
 /** The link to print; undefined if there are users. Each replica may have a link of its own. */
-export async function offerFirstAccount({
+export async function offerFirstUser({
   db,
   system,
   publicUrl,
@@ -29,7 +29,7 @@ export async function offerFirstAccount({
   if (await hasUsers(db)) return undefined;
   const secret = makeOpaqueToken(system.random);
   const now = system.now();
-  const value = String(now + firstAccountMs);
+  const value = String(now + firstUserMs);
   await db.write(async (tx) => {
     const expired = "DELETE FROM meta WHERE key LIKE $1 AND CAST(value AS bigint) <= $2";
     await tx.run(expired, [`${prefix}%`, now]);
@@ -39,7 +39,7 @@ export async function offerFirstAccount({
 }
 
 /** Creates the user by a link. Throws not_found for a link that is no longer valid. */
-export async function makeFirstAccount(
+export async function makeFirstUser(
   services: Store & { passwords: Passwords; throttle: Throttle },
   { secret, email, password }: { secret: string; email: string; password: string },
   address: string,

@@ -6,7 +6,7 @@ import { PathsReport, type PathState, maxPaths } from "../../protocol/path-repor
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
-import type { Addresses } from "./addresses.ts";
+import type { Addresses } from "./peer-addresses.ts";
 import { makeBatches, makeWantsReports } from "./batches.ts";
 import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./path-figures.ts";
