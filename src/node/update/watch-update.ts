@@ -35,6 +35,10 @@ const roundEveryMs = 2000;
 const roundsBefore = 3;
 /** After a change, tunnels have to be made again: lost echoes do not count until then. */
 const settleMs = 10_000;
+/** A turn of the watch takes some seconds. After a longer one the machine has slept. */
+const sleptMs = 15_000;
+/** After a sleep, the machine has to find its own network again first. */
+const wakeMs = 30_000;
 /** Rounds that are remembered: more than any rule looks at. */
 const mostRounds = 60;
 /** A new agent has to check in within this time after the change, as it does at its start. */
@@ -103,7 +107,9 @@ export async function watchUpdate(
   const findEngineFailure = makeEngineWatch(deps, before?.memory);
   const findAgentFailure = await makeAgentWatch(deps, order, sendApplied);
   const end = system.monotonic() + order.watch_s * 1000;
-  const settled = system.monotonic() + settleMs;
+  let settled = system.monotonic() + settleMs;
+  /** When the last round ended, ms since 1970: the monotonic clock of Linux stands still while the machine sleeps. */
+  let roundAt = system.now();
   let rounds: Round[] = [];
   let compareAt = settled + compareEveryMs;
   const compare = async () => {
@@ -115,6 +121,12 @@ export async function watchUpdate(
   while (system.monotonic() < end || rounds.length <= lostRounds || !isSeen(deps, order)) {
     reportApplied();
     const round = await probeRound(probes, own, deps);
+    if (round.at - roundAt > sleptMs) {
+      rounds = [];
+      settled = system.monotonic() + wakeMs;
+      compareAt = Math.max(compareAt, settled + compareEveryMs);
+    }
+    roundAt = round.at;
     if (system.monotonic() > settled) rounds = [...rounds, round].slice(-mostRounds);
     if (readUpdateState(directory)?.order.order !== order.order) return undefined;
     const ofAgent = await findAgentFailure();

@@ -162,6 +162,7 @@ async function watched(
     isPlaneAway?: boolean;
     isMute?: boolean;
     isFormerHeard?: boolean;
+    isOffline?: boolean;
   },
 ) {
   using root = temporaryDirectory();
@@ -172,6 +173,14 @@ async function watched(
   let monotonic = 0;
   await carryOut({
     ...deps,
+    tunnels: async () => [{ address: "10.77.0.2", isRelayed: false, loss: 0 }],
+    openEcho: async (_, onReply) => ({
+      send(_to, sequence, payload) {
+        if (during(monotonic).isOffline !== true) queueMicrotask(() => onReply({ sequence, payload }));
+        return true;
+      },
+      close() {},
+    }),
     async report(said) {
       if (during(monotonic).isPlaneAway === true)
         throw new AppError("control_plane_unreachable", "It is away");
@@ -219,6 +228,20 @@ test("a watch that goes on after a kill does not report that the change begins",
 test("a clock that jumps while the node is watched is no silence of its agent", async () => {
   const outcome = await watched(300, (ms) => ({ ahead: ms > 100_000 ? 3_600_000 : 0 }));
   expect(outcome).toMatchObject({ said: "passed", agent: "0.3.0" });
+});
+
+test("a machine that sleeps while it is watched has time to find its network again", async () => {
+  const isOffline = (at: number) => at >= 30_000 && at < 50_000;
+  const slept = await watched(120, (at) => ({
+    isOffline: isOffline(at),
+    ahead: at < 30_000 ? 0 : 3_600_000,
+  }));
+  expect(slept).toMatchObject({ agent: "0.3.0", said: "passed" });
+  const awake = await watched(120, (at) => ({ isOffline: isOffline(at) }));
+  expect(awake).toMatchObject({ agent: former.agent, said: "failed" });
+  // A network that does not come back is a fault.
+  const lost = await watched(120, (at) => ({ isOffline: at >= 30_000, ahead: at < 30_000 ? 0 : 3_600_000 }));
+  expect(lost).toMatchObject({ agent: former.agent, said: "failed" });
 });
 
 test("a replaced program that checks in meanwhile does not hide the new one", async () => {
