@@ -5,6 +5,7 @@ import { basename } from "node:path";
 import { messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
 import type { Step } from "../../base/plan/plan.ts";
+import { updatable } from "../../protocol/updates/order.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import {
   forgetSeen,
@@ -142,12 +143,14 @@ async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Prom
   ];
   for (const { what, version, installed } of asked) {
     if (version === undefined) continue;
-    if (!permitted.includes(what)) return `Root of this machine does not permit updates of the ${what}`;
+    if (!permitted.includes(what)) return notPermitted(what);
     if (installed !== null && compareVersions(version, installed) < 0)
       return `This machine has the ${what} ${installed}, which is higher`;
   }
   return order.agent === undefined ? undefined : updater.whyAgentStays();
 }
+
+const notPermitted = (what: string) => `Root of this machine does not permit updates of the ${what}`;
 
 /** Resolves with the reason if it failed. The engine first: then the program that runs now is still the installed one. */
 async function makeChange({ order, agent, engine, settings }: UpdateState["order"], deps: CarryOutDeps) {
@@ -193,7 +196,7 @@ async function restoreFormer(
 
 /**
  * For an order to go back. A stolen control plane must not bring back a version that was replaced long ago, for a known defect
- * of it.
+ * of it, or one that root no longer lets it change.
  */
 async function goBackAsTold(state: UpdateState, deps: CarryOutDeps): Promise<Outcome> {
   const { at = Number.POSITIVE_INFINITY } = state.change ?? {};
@@ -202,6 +205,11 @@ async function goBackAsTold(state: UpdateState, deps: CarryOutDeps): Promise<Out
       state: "failed",
       reason: "It was updated more than 30 days ago: root alone brings the former version back",
     };
+  const permitted = permittedUpdates(deps.directory);
+  // What the update changed; null: that was no part of it. A file of an earlier agent does not say it: then all of the versions.
+  const changed = updatable.filter((what) => (state.change ?? state.former)?.[what] != null);
+  const refused = changed.find((what) => !permitted.includes(what));
+  if (refused !== undefined) return { state: "failed", reason: notPermitted(refused) };
   await restoreFormer(state, deps);
   return { state: "returned" };
 }

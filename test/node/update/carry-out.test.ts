@@ -105,6 +105,19 @@ test("an update of more than 30 days ago is not taken back", async () => {
   expect(await carriedOut(old, updated)).toEqual({ ...updated, said: "failed" });
 });
 
+test("an order to go back changes nothing that root no longer permits", async () => {
+  // The permission to try settings, which each node has, must not open this way.
+  const asSettings = { ...back, order: { ...back.order, settings: true } };
+  for (const state of [back, asSettings])
+    expect(await carriedOut(state, updated, { updates: ["engine"] })).toEqual({ ...updated, said: "failed" });
+  const ofEngine = { ...back, change: { ...change, agent: null } };
+  const present = { agent: former.agent, engine: "1.12.0" };
+  expect(await carriedOut(ofEngine, present, { updates: ["engine"] })).toEqual({
+    ...former,
+    said: "returned",
+  });
+});
+
 test("an engine that was changed before a kill goes back if root permits the update no longer", async () => {
   const interrupted: UpdateState = { order: go, step: "taken", former, change };
   const present = { agent: former.agent, engine: "1.12.0" };
