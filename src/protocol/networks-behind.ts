@@ -18,7 +18,7 @@ const maxNamed = 5;
 
 /**
  * A line for each node: "gw-berlin: 192.168.20.0/24, 192.168.30.0/24". `words`: sides of rules, "any", "node:NAME" or
- * "group:NAME". After `max` nodes a line says how many more there are.
+ * "group:NAME". After `max` nodes a line says how many more there are; a single further node takes that line itself.
  */
 export function networksBehind(
   words: readonly string[],
@@ -26,7 +26,8 @@ export function networksBehind(
   max = maxNamed,
 ): readonly string[] {
   const routers = [...new Set(words.flatMap((word) => routersOf(word, nodes)))];
-  const named = routers.slice(0, max).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
+  const shown = routers.length > max + 1 ? routers.slice(0, max) : routers;
+  const named = shown.map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
   const more = routers.length - named.length;
   return more === 0 ? named : [...named, `and ${more} more nodes with networks`];
 }

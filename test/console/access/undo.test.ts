@@ -135,6 +135,7 @@ test("a side of a rule has the networks behind the nodes that it names", () => {
     "r4: 10.4.0.0/16",
     "and 2 more nodes with networks",
   ]);
+  expect(networksBehind(["any"], many.slice(1)).slice(4)).toEqual(["r5: 10.5.0.0/16", "r6: 10.6.0.0/16"]);
   // A search looks at all of them.
   expect(networksBehind(["any"], many, Infinity)[6]).toBe("r6: 10.6.0.0/16");
 });
