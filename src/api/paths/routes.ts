@@ -49,7 +49,7 @@ export const routesApi = {
     access: "member",
     scope: "nodes",
     summary:
-      "Networks behind nodes with their routers, and those that nodes offer and no administrator has approved, ordered by network",
+      "Networks behind nodes with their routers, and those that nodes offer and no administrator has approved, ordered by network. Of 5,000 nodes at most: first those with approved networks",
     query: ListQuery,
     answers: { 200: { description: "Routes", schema: v.array(Route) } },
   }),

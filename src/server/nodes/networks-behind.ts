@@ -35,16 +35,20 @@ export async function listRoutes(
   return { items: found.slice(offset, offset + limit), total: found.length, query };
 }
 
-const readRouters = (reader: Reader, orgId: number) =>
+/** Nodes whose networks are listed, so that memory is bounded. Any node can offer networks: those that an administrator approved come first. */
+const maxListed = 5000;
+
+/** The nodes with networks behind them, or that offer some. `network`: only those of this one. */
+const readRouters = (reader: Reader, orgId: number, network = "") =>
   queryAll(
     reader,
     nodeRecord,
-    // Each half has an index; with OR, SQLite would read all nodes of the organization. The limit bounds the memory: networks of
-    // further nodes are not listed.
+    // Each half has an index; with OR, SQLite would read all nodes of the organization.
     `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state <> 'revoked' AND id IN (
-       SELECT id FROM nodes WHERE org_id = $1 AND subnets <> '[]'
-       UNION SELECT id FROM nodes WHERE org_id = $1 AND advertised <> '[]') ORDER BY id LIMIT 5000`,
-    [orgId],
+       SELECT id FROM nodes WHERE org_id = $1 AND subnets <> '[]' AND subnets LIKE $2
+       UNION SELECT id FROM nodes WHERE org_id = $1 AND advertised <> '[]' AND advertised LIKE $2)
+     ORDER BY CASE WHEN subnets = '[]' THEN 1 ELSE 0 END, id LIMIT ${maxListed}`,
+    [orgId, network === "" ? "%" : `%"${network}"%`],
   );
 
 function routesOf(routers: readonly NodeRecord[], { isOnline }: Presence): Route[] {
@@ -54,7 +58,10 @@ function routesOf(routers: readonly NodeRecord[], { isOnline }: Presence): Route
     return [...networks].map((network) => ({ network, router: routerOf(node, network, online) }));
   });
   return [...Map.groupBy(entries, ({ network }) => network)]
-    .map(([network, list]) => ({ network, routers: list.map(({ router }) => router) }))
+    .map(([network, list]) => ({
+      network,
+      routers: list.map(({ router }) => router).sort((a, b) => a.node - b.node),
+    }))
     .sort((a, b) => (a.network < b.network ? -1 : 1));
 }
 
@@ -133,7 +140,7 @@ function withOptions({ routeOptions }: NodeRecord, network: string, change: Rout
 }
 
 async function shownRoute(services: Services, org: Org, network: string, presence: Presence): Promise<Route> {
-  const all = routesOf(await readRouters(services.db, org.id), presence);
+  const all = routesOf(await readRouters(services.db, org.id, network), presence);
   return all.find((each) => each.network === network) ?? { network, routers: [] };
 }
 

@@ -75,6 +75,22 @@ test("several nodes route one network, the preferred one last in the configurati
   });
 });
 
+test("a network is told and listed however many nodes offer networks", async () => {
+  const offers = JSON.stringify([{ network: "192.168.9.0/24" }]);
+  await server.db.write((tx) =>
+    tx.run(
+      `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+       INSERT INTO nodes (org_id, name, ip, state, advertised, created_at)
+       SELECT $1, 'n' || i, '10.99.' || (i / 250) || '.' || (i % 250), 'active', $2, 0 FROM n`,
+      [org.id, offers],
+    ),
+  );
+  const late = await registerNode(server, org, "late");
+  const created = await send("POST", { network, via: [late.id] });
+  expect(v.parse(Route, created.json).routers).toMatchObject([{ node_name: "late", approved: true }]);
+  expect((await list()).map((each) => each.network)).toEqual([network, "192.168.9.0/24"]);
+});
+
 test("what subnets may not be, routes may not be; unknown nodes and networks without a router are named", async () => {
   const { a } = nodes;
   const refused = await send("POST", { network: "10.77.3.0/24", via: [a.id] });
