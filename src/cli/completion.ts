@@ -4,12 +4,12 @@ import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import type { Implementation } from "./command.ts";
 import { globalFlags } from "./settings.ts";
-import { flagsOf, type Args } from "./values.ts";
+import { flagsOf, wordArg, type Args } from "./values.ts";
 
 const shells = ["bash", "zsh", "fish"] as const;
 
 export const command: Implementation = {
-  args: { SHELL: { type: "positional", description: shells.join(", ") } },
+  args: { SHELL: wordArg(shells.join(", ")) },
   examples: [
     `${brand.executable} completion bash > /etc/bash_completion.d/${brand.executable}`,
     `${brand.executable} completion zsh > "\${fpath[1]}/_${brand.executable}"`,

@@ -20,6 +20,7 @@ import {
 import { readPassword } from "./admin/users/user.ts";
 import type { Context, Implementation } from "./command.ts";
 import { signInWithCode } from "./one-time-code.ts";
+import { switchFlag, valueFlag, wordArg } from "./values.ts";
 
 const { "access-token": tokenFlag, local: _, ...connectionFlags } = remoteFlags;
 const profileHelp = "A name for the profile (default: the control plane's host name)";
@@ -32,16 +33,12 @@ in the keyring of this machine, else in a file that only you can read. It ends a
 the control plane says otherwise), and 90 days after the sign-in. With --access-token-file, the profile has that service
 token instead. Run again for the same profile, it signs in again.`,
   args: {
-    URL: { type: "positional", required: false, description: "Sign in with a browser at this control plane" },
+    URL: wordArg("Sign in with a browser at this control plane", { required: false }),
     ...connectionFlags,
-    device: { type: "boolean", description: "Print a code, to sign in with a browser on another machine" },
-    profile: { type: "string", valueHint: "NAME", description: profileHelp },
-    email: { type: "string", valueHint: "EMAIL", description: "Your e-mail address (default: ask)" },
-    "password-file": {
-      type: "string",
-      valueHint: "FILE",
-      description: "Read the password from a file (- is standard input)",
-    },
+    device: switchFlag("Print a code, to sign in with a browser on another machine"),
+    profile: valueFlag("NAME", profileHelp),
+    email: valueFlag("EMAIL", "Your e-mail address (default: ask)"),
+    "password-file": valueFlag("FILE", "Read the password from a file (- is standard input)"),
     ...given({ "access-token": tokenFlag && { ...tokenFlag, description: "A service token" } }),
   },
   examples: [
@@ -155,7 +152,7 @@ async function askEmail({ system }: Context): Promise<string> {
 
 export const logout: Implementation = {
   notes: "Ends the session at the control plane, and removes it here. Other sessions of the user go on.",
-  args: { profile: { type: "string", valueHint: "NAME", description: "Default: the chosen profile" } },
+  args: { profile: valueFlag("NAME", "Default: the chosen profile") },
   examples: [`${brand.executable} logout`],
   async run(context) {
     const { values, system, output, settings } = context;

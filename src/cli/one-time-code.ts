@@ -4,15 +4,10 @@ import { AppError } from "../base/errors.ts";
 import type { makeClient } from "../node/contact/requests/client.ts";
 import type { TokenPair } from "../protocol/sign-in.ts";
 import type { Context } from "./command.ts";
-import type { Flags } from "./values.ts";
+import { valueFlag } from "./values.ts";
 
-export const codeFlag: Flags = {
-  otp: {
-    type: "string",
-    valueHint: "CODE",
-    secret: true,
-    description: "Code of your second factor, where one is needed (default: ask)",
-  },
+export const codeFlag = {
+  otp: valueFlag("CODE", "Code of your second factor, where one is needed (default: ask)", { secret: true }),
 };
 
 /** Undefined without a terminal to ask on. */

@@ -4,65 +4,31 @@ import { defaultPlaces } from "../brand.ts";
 import type { LogOptions } from "../base/log.ts";
 import { readPinnedEngine } from "../engine/pinned-engine.ts";
 import { takesEscapes, type System } from "../base/system.ts";
-import type { Flags, Values } from "./values.ts";
+import { switchFlag, valueFlag, type Flags, type Values } from "./values.ts";
 
 /** The global flags, with the defaults of this machine. */
 export function globalFlags(system: Pick<System, "platform" | "env">): Flags {
   const places = defaultPlaces(system.platform, system.env);
   return {
-    verbose: { type: "boolean", alias: "v", description: "Log debug messages, too" },
-    "log-file": {
-      type: "string",
-      valueHint: "FILE",
-      description: "Append log lines to this file instead of standard error",
-    },
-    "log-format": {
-      type: "string",
-      valueHint: "text|json",
-      default: "text",
-      description: "Format of log lines",
-    },
-    "dry-run": { type: "boolean", description: "Print what would change, in order, and change nothing" },
-    json: { type: "boolean", description: "Print the result as one JSON object" },
-    "no-color": { type: "boolean", description: "Print no colors (like NO_COLOR or TERM=dumb)" },
-    "config-root": {
-      type: "string",
-      valueHint: "DIR",
+    verbose: switchFlag("Log debug messages, too", { alias: "v" }),
+    "log-file": valueFlag("FILE", "Append log lines to this file instead of standard error"),
+    "log-format": valueFlag("text|json", "Format of log lines", { default: "text" }),
+    "dry-run": switchFlag("Print what would change, in order, and change nothing"),
+    json: switchFlag("Print the result as one JSON object"),
+    "no-color": switchFlag("Print no colors (like NO_COLOR or TERM=dumb)"),
+    "config-root": valueFlag("DIR", "Directory with one subdirectory per organization", {
       default: places.configRoot,
-      description: "Directory with one subdirectory per organization",
-    },
-    "ipc-mode": { type: "string", valueHint: "socket|pipe", description: "Run the daemon" },
-    "socket-path": {
-      type: "string",
-      valueHint: "PATH",
-      default: places.socketPath,
-      description: "Unix socket of the daemon",
-    },
-    "pipe-name": {
-      type: "string",
-      valueHint: "NAME",
-      default: places.pipeName,
-      description: "Named pipe of the daemon (Windows)",
-    },
-    "state-db-path": {
-      type: "string",
-      valueHint: "FILE",
-      default: places.stateDb,
-      description: "State database of the daemon",
-    },
-    autostart: {
-      type: "boolean",
+    }),
+    "ipc-mode": valueFlag("socket|pipe", "Run the daemon"),
+    "socket-path": valueFlag("PATH", "Unix socket of the daemon", { default: places.socketPath }),
+    "pipe-name": valueFlag("NAME", "Named pipe of the daemon (Windows)", { default: places.pipeName }),
+    "state-db-path": valueFlag("FILE", "State database of the daemon", { default: places.stateDb }),
+    autostart: switchFlag("Start all organizations when the daemon starts", {
       default: places.autostart,
-      description: "Start all organizations when the daemon starts",
       negativeDescription: "Start none of them",
-    },
-    "overlay-binary": {
-      type: "string",
-      valueHint: "PATH",
-      default: places.overlayBinary,
-      description: "Path of the overlay engine",
-    },
-    help: { type: "boolean", alias: "h", description: "Show help" },
+    }),
+    "overlay-binary": valueFlag("PATH", "Path of the overlay engine", { default: places.overlayBinary }),
+    help: switchFlag("Show help", { alias: "h" }),
   };
 }
 

@@ -20,10 +20,31 @@ export type Flag = ((BooleanArgDef & { type: "boolean" }) | (StringArgDef & { ty
   secret?: true;
 };
 export type Flags = Record<string, Flag>;
+type ValueFlag = Extract<Flag, { type: "string" }>;
+type SwitchFlag = Extract<Flag, { type: "boolean" }>;
 
 /** A word without a flag. `many`: further words belong to it, too. */
 export type Word = PositionalArgDef & { type: "positional"; many?: true };
 export type Args = Record<string, Flag | Word>;
+
+/** A flag with a value. `valueHint`: the value in the help, such as FILE. */
+export const valueFlag = (
+  valueHint: string,
+  description: string,
+  more: Omit<ValueFlag, "type" | "valueHint" | "description"> = {},
+): ValueFlag => ({ type: "string", valueHint, description, ...more });
+
+/** A flag that is true or false. */
+export const switchFlag = (
+  description: string,
+  more: Omit<SwitchFlag, "type" | "description"> = {},
+): SwitchFlag => ({ type: "boolean", description, ...more });
+
+export const wordArg = (description: string, more: Omit<Word, "type" | "description"> = {}): Word => ({
+  type: "positional",
+  description,
+  ...more,
+});
 
 export function flagsOf(args: Args): Flags {
   const flags: Flags = {};
@@ -37,8 +58,7 @@ export function withSecretFiles(args: Args): Args {
   for (const [name, arg] of Object.entries(args)) {
     all[name] = arg;
     if (arg.type === "positional" || arg.secret === undefined) continue;
-    const description = `Read --${name} from a file (- is standard input)`;
-    all[`${name}-file`] = { type: "string", valueHint: "FILE", description };
+    all[`${name}-file`] = valueFlag("FILE", `Read --${name} from a file (- is standard input)`);
   }
   return all;
 }

@@ -12,6 +12,7 @@ import type { Mark } from "../table.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { read, write } from "./api.ts";
 import { isNumber } from "./lookup.ts";
+import { switchFlag, wordArg } from "../values.ts";
 
 const createLine = (slug: string) =>
   `${brand.executable} admin webhook create ${quoteWord(slug)} mailto:admin@example.org`;
@@ -19,7 +20,7 @@ const createLine = (slug: string) =>
 export const list: Implementation = {
   args: {
     ...orgArg,
-    all: { type: "boolean", description: "Also the newest that ended" },
+    all: switchFlag("Also the newest that ended"),
   },
   examples: [`${brand.executable} admin alarm list acme`],
   async run(context) {
@@ -52,7 +53,7 @@ function markOf({ ended_at: endedAt, urgent }: Alarm): Mark {
 export const show: Implementation = {
   args: {
     ...orgArg,
-    ALARM: { type: "positional", description: "The alarm's number, as `alarm list` shows it" },
+    ALARM: wordArg("The alarm's number, as `alarm list` shows it"),
   },
   examples: [`${brand.executable} admin alarm show acme 12`],
   async run(context) {

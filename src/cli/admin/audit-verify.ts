@@ -5,6 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import { onData } from "./data.ts";
 import { tableLine } from "../../base/log.ts";
 import type { Implementation } from "../command.ts";
+import { valueFlag } from "../values.ts";
 
 export const verify: Implementation = {
   notes:
@@ -14,18 +15,10 @@ export const verify: Implementation = {
     "If old events are in archives, it prints the key of their signatures too: keep it with the hashes. Give the\n" +
     "archives of an organization with --archive to verify them, up to where the chain in the database begins.",
   args: {
-    archive: {
-      type: "string",
-      valueHint: "FILE",
+    archive: valueFlag("FILE", "Verify this archive of events, too (repeatable)", { repeatable: true }),
+    known: valueFlag("HASH", "Accept this break, which you have examined, as it is now (repeatable)", {
       repeatable: true,
-      description: "Verify this archive of events, too (repeatable)",
-    },
-    known: {
-      type: "string",
-      valueHint: "HASH",
-      repeatable: true,
-      description: "Accept this break, which you have examined, as it is now (repeatable)",
-    },
+    }),
   },
   examples: [
     `${brand.executable} admin audit verify`,

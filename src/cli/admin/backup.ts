@@ -8,7 +8,7 @@ import { onData, onlyPlanned, requireLocalTarget } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
 import { sayTarget } from "./target.ts";
-import type { Args } from "../values.ts";
+import { switchFlag, wordArg } from "../values.ts";
 import type { Restored } from "../../server/backup/restore.ts";
 
 /** A line about a broken audit log, which does not stop a backup: it may be the only copy. */
@@ -18,7 +18,7 @@ function faultLines(faults: readonly string[]): string {
   return `The audit log was changed: ${faults.slice(0, 3).join("; ")}${faults.length > 3 ? "; and more" : ""}. ${next}\n`;
 }
 
-const fileArg: Args = { FILE: { type: "positional", description: "The backup file" } };
+const fileArg = { FILE: wordArg("The backup file") };
 
 export const backup: Implementation = {
   notes:
@@ -59,11 +59,10 @@ export const restore: Implementation = {
     "All users must sign in again.",
   args: {
     ...fileArg,
-    replace: { type: "boolean", description: "Replace the current database, and keep it as a file" },
-    unauthenticated: {
-      type: "boolean",
-      description: "Restore a file that this control plane may not have made (backups of 0.1.0 too)",
-    },
+    replace: switchFlag("Replace the current database, and keep it as a file"),
+    unauthenticated: switchFlag(
+      "Restore a file that this control plane may not have made (backups of 0.1.0 too)",
+    ),
   },
   examples: [`${brand.executable} admin restore /backup/control-2026-11-21.db`],
   async run(context) {

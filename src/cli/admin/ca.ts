@@ -11,7 +11,7 @@ import { onData, onlyPlanned } from "./data.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Cell } from "../table.ts";
-import type { Values } from "../values.ts";
+import { switchFlag, type Values } from "../values.ts";
 import { orgArg, readDataOptions } from "../server/server-flags.ts";
 
 export const show: Implementation = {
@@ -30,14 +30,11 @@ when all nodes that are online have confirmed the phase before. The previous CAs
 has its new certificate, so that tunnels can follow; lighthouses lose them last. Offline nodes catch up when they return.`,
   args: {
     ...orgArg,
-    pause: { type: "boolean", description: "Stay in the current phase" },
-    resume: { type: "boolean", description: "Continue a paused rotation" },
-    rollback: { type: "boolean", description: "Return to the previous CAs, in the same phases" },
-    limited: {
-      type: "boolean",
-      description: "The new CA certifies only IPv4 addresses of the organization: beside an offline CA",
-    },
-    now: { type: "boolean", description: "Do not wait for tunnels; also during a rotation" },
+    pause: switchFlag("Stay in the current phase"),
+    resume: switchFlag("Continue a paused rotation"),
+    rollback: switchFlag("Return to the previous CAs, in the same phases"),
+    limited: switchFlag("The new CA certifies only IPv4 addresses of the organization: beside an offline CA"),
+    now: switchFlag("Do not wait for tunnels; also during a rotation"),
   },
   examples: [`${brand.executable} admin ca rotate acme`, `${brand.executable} admin ca rotate acme --pause`],
   async run(context) {

@@ -12,7 +12,7 @@ import { usersApi } from "../../api/users.ts";
 import type { System } from "../../base/system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
-import type { Values } from "../values.ts";
+import { switchFlag, valueFlag, wordArg, type Values } from "../values.ts";
 import { read, type Api } from "./api.ts";
 
 /** An event appears at most this much later. */
@@ -23,25 +23,17 @@ export const command: Implementation = {
 event. Without ORG: what belongs to no organization, such as disabled users, passwords and second factors; only for
 staff. The actor of a change on the machine of the control plane is the operator, with the number of its user there.`,
   args: {
-    ORG: {
-      type: "positional",
-      required: false,
-      description: "The organization's slug (default: what belongs to no organization)",
-    },
-    lines: { type: "string", valueHint: "N", default: "100", description: "How many events, at most 100000" },
-    type: {
-      type: "string",
-      valueHint: "TYPE",
+    ORG: wordArg("The organization's slug (default: what belongs to no organization)", { required: false }),
+    lines: valueFlag("N", "How many events, at most 100000", { default: "100" }),
+    type: valueFlag("TYPE", "Only events of this type, such as node.revoked or node.* (repeatable)", {
       repeatable: true,
-      description: "Only events of this type, such as node.revoked or node.* (repeatable)",
-    },
-    since: {
-      type: "string",
-      valueHint: "TIME",
-      description: "Only events from this time on: 24h (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC",
-    },
-    until: { type: "string", valueHint: "TIME", description: "Only events before this time" },
-    follow: { type: "boolean", alias: "f", description: "Wait for new events, until Ctrl-C" },
+    }),
+    since: valueFlag(
+      "TIME",
+      "Only events from this time on: 24h (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC",
+    ),
+    until: valueFlag("TIME", "Only events before this time"),
+    follow: switchFlag("Wait for new events, until Ctrl-C", { alias: "f" }),
   },
   examples: [
     `${brand.executable} admin events acme`,

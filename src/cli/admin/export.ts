@@ -10,6 +10,7 @@ import type { ImportPlan } from "../../server/import-export/import-plan.ts";
 import type { Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import { orgArg } from "../server/server-flags.ts";
+import { switchFlag, valueFlag, wordArg } from "../values.ts";
 
 export const exporting: Implementation = {
   notes:
@@ -17,8 +18,8 @@ export const exporting: Implementation = {
     "(1.7 and later read it). The private keys of the nodes are not exported: they never leave their machines.",
   args: {
     ...orgArg,
-    DIR: { type: "positional", description: "A new directory" },
-    plain: { type: "boolean", description: "Do not encrypt the private keys of the CAs" },
+    DIR: wordArg("A new directory"),
+    plain: switchFlag("Do not encrypt the private keys of the CAs"),
     passphrase: passphraseFlag,
   },
   examples: [`${brand.executable} admin export acme acme-plain --passphrase-file -`],
@@ -76,12 +77,8 @@ export const importing: Implementation = {
     "network keeps running. Firewall rules are not imported: create them before machines register.",
   args: {
     ...orgArg,
-    DIR: { type: "positional", description: "Directory of the network's files" },
-    network: {
-      type: "string",
-      valueHint: "CIDR",
-      description: "The overlay network, if the certificates do not agree",
-    },
+    DIR: wordArg("Directory of the network's files"),
+    network: valueFlag("CIDR", "The overlay network, if the certificates do not agree"),
     ...ownerFlags,
     passphrase: passphraseFlag,
   },

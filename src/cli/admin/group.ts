@@ -6,11 +6,11 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
-import type { Args } from "../values.ts";
+import { valueFlag, wordArg } from "../values.ts";
 import { read, write } from "./api.ts";
 import { checked } from "./lookup.ts";
 
-const groupArg: Args = { NAME: { type: "positional", description: "The group's name" } };
+const groupArg = { NAME: wordArg("The group's name") };
 
 export const list: Implementation = {
   args: orgArg,
@@ -29,12 +29,7 @@ export const list: Implementation = {
   },
 };
 
-const descriptionFlag = {
-  type: "string",
-  valueHint: "TEXT",
-  clears: true,
-  description: 'A description; "" clears it',
-} as const;
+const descriptionFlag = valueFlag("TEXT", 'A description; "" clears it', { clears: true });
 
 export const create: Implementation = {
   args: { ...orgArg, ...groupArg, description: descriptionFlag },

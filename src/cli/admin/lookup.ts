@@ -14,7 +14,7 @@ import { networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
-import type { Args } from "../values.ts";
+import { wordArg } from "../values.ts";
 import type { Api } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
@@ -25,7 +25,7 @@ export const isNumber = (word: string): boolean => /^[1-9]\d{0,14}$/.test(word);
 /** A search of the API takes at most 100 characters; the comparison below is exact in any case. */
 const searchFor = (text: string) => ({ search: text.slice(0, 100) });
 
-export const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
+export const nodeArg = { NAME: wordArg("The node's name") };
 
 /** Throws not_found with what to do next, such as restoring a revoked node. */
 export async function nodeByName(api: Api, slug: string, name: string): Promise<Node> {

@@ -10,33 +10,23 @@ import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import type { Facts } from "../table.ts";
 import { given } from "../../base/given.ts";
-import type { Args } from "../values.ts";
+import { valueFlag, wordArg } from "../values.ts";
 import { read, write } from "./api.ts";
 import { checked } from "./lookup.ts";
 import { changedLines, readChanges, settingFacts, settingFlags } from "./setting-flags.ts";
 
 type Organization = AnswerOf<typeof organizationsApi.retrieve>;
 
-const slugArg: Args = { SLUG: { type: "positional", description: "The organization's slug" } };
+const slugArg = { SLUG: wordArg("The organization's slug") };
 
 export const create: Implementation = {
   args: {
-    SLUG: { type: "positional", description: "The short name of the new organization" },
-    network: {
-      type: "string",
-      valueHint: "CIDR",
-      description: "The overlay network, such as 10.77.0.0/16",
-      required: true,
-    },
-    network6: { type: "string", valueHint: "CIDR", description: "An additional IPv6 overlay network" },
-    name: { type: "string", valueHint: "N", description: "A display name (default: the slug)" },
+    SLUG: wordArg("The short name of the new organization"),
+    network: valueFlag("CIDR", "The overlay network, such as 10.77.0.0/16", { required: true }),
+    network6: valueFlag("CIDR", "An additional IPv6 overlay network"),
+    name: valueFlag("N", "A display name (default: the slug)"),
     ...ownerFlags,
-    "certificate-version": {
-      type: "string",
-      valueHint: "1|both|2",
-      default: "1",
-      description: "Version of the overlay certificates",
-    },
+    "certificate-version": valueFlag("1|both|2", "Version of the overlay certificates", { default: "1" }),
   },
   examples: [`${brand.executable} admin org create acme --network 10.77.0.0/16 --owner ada@example.org`],
   async run(context) {
@@ -176,7 +166,7 @@ export const remove: Implementation = {
     "Revokes all its nodes, and ends its tokens and memberships. It cannot be restored, except from a backup.",
   args: {
     ...slugArg,
-    confirm: { type: "string", valueHint: "SLUG", description: "The slug again: nothing is asked" },
+    confirm: valueFlag("SLUG", "The slug again: nothing is asked"),
   },
   examples: [`${brand.executable} admin org delete acme --confirm acme`],
   async run(context) {

@@ -2,13 +2,11 @@
 
 import { AppError } from "../../base/errors.ts";
 import type { Context } from "../command.ts";
+import { valueFlag } from "../values.ts";
 
-export const passphraseFlag = {
-  type: "string",
-  valueHint: "P",
+export const passphraseFlag = valueFlag("P", "Passphrase of the CA keys (default: ask on the terminal)", {
   secret: true,
-  description: "Passphrase of the CA keys (default: ask on the terminal)",
-} as const;
+});
 
 /** Longer than a password: no server limits the guesses against a file. */
 export const leastPassphrase = 12;

@@ -4,7 +4,7 @@ import { itemOf, wordOf, type Setting, type Settings } from "../../protocol/sett
 import { AppError } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
 import type { Context } from "../command.ts";
-import { readNamedFile, type Flags } from "../values.ts";
+import { readNamedFile, switchFlag, valueFlag, type Flags } from "../values.ts";
 
 /** The flags of all settings. `isNew`: for the command that creates, where an empty value has nothing to clear. */
 export function settingFlags(settings: Settings, { isNew = false } = {}): Flags {
@@ -14,20 +14,18 @@ export function settingFlags(settings: Settings, { isNew = false } = {}): Flags 
 function flagsOf(setting: Setting, { isNew }: { isNew: boolean }): Flags {
   const { takes, flag, hint, words, none, help, removal, whole, secret, initial } = setting;
   const isSwitch = hint === undefined && words === undefined;
-  if (isSwitch)
-    return { [flag]: { type: "boolean", description: help, ...given({ negativeDescription: removal }) } };
+  if (isSwitch) return { [flag]: switchFlag(help, given({ negativeDescription: removal })) };
   const valueHint = [hint ?? words?.join("|"), none].filter(Boolean).join("|");
   // `--flag ""` clears the setting: its word for null is "", or an empty list is what a new one has.
   const mayBeEmpty = none === "" || (whole === true && Array.isArray(initial) && initial.length === 0);
   const clears: true | undefined = mayBeEmpty && !isNew ? true : undefined;
-  const single = { type: "string", valueHint, description: help, ...given({ secret, clears }) } as const;
+  const single = valueFlag(valueHint, help, given({ secret, clears }));
   if (!isList(takes)) return { [flag]: single };
   // A list that a change replaces as a whole: the flag once for each item. Other lists change item by item.
   if (whole === true) return { [flag]: { ...single, repeatable: true } };
-  const ofItem = { type: "string", valueHint, repeatable: true } as const;
   return {
-    [`add-${flag}`]: { ...ofItem, description: `${help} (repeatable)` },
-    [`remove-${flag}`]: { ...ofItem, description: `${removal} (repeatable)` },
+    [`add-${flag}`]: valueFlag(valueHint, `${help} (repeatable)`, { repeatable: true }),
+    [`remove-${flag}`]: valueFlag(valueHint, `${removal} (repeatable)`, { repeatable: true }),
   };
 }
 

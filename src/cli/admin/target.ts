@@ -13,35 +13,21 @@ import type { Context } from "../command.ts";
 import { trustFlags } from "../join/node-flags.ts";
 import { codeFlag } from "../one-time-code.ts";
 import { dataFlags, readDataOptions } from "../server/server-flags.ts";
-import { variableOf, type Flags } from "../values.ts";
+import { switchFlag, valueFlag, variableOf } from "../values.ts";
 
-export const remoteFlags: Flags = {
-  "api-base": {
-    type: "string",
-    valueHint: "URL",
-    description: "Work on this control plane over the network",
-  },
-  profile: {
-    type: "string",
-    valueHint: "NAME",
-    description: `Use this profile of \`${brand.executable} login\``,
-  },
-  local: {
-    type: "boolean",
-    description: "Work on the data directory of this machine, whatever profile is chosen",
-  },
-  "access-token": {
-    type: "string",
-    valueHint: "TOKEN",
+export const remoteFlags = {
+  "api-base": valueFlag("URL", "Work on this control plane over the network"),
+  profile: valueFlag("NAME", `Use this profile of \`${brand.executable} login\``),
+  local: switchFlag("Work on the data directory of this machine, whatever profile is chosen"),
+  "access-token": valueFlag("TOKEN", "Service token, or access token of a user, for --api-base", {
     secret: true,
-    description: "Service token, or access token of a user, for --api-base",
-  },
+  }),
   ...codeFlag,
   ...trustFlags,
 };
 
 /** The flags of every admin command. */
-export const targetFlags: Flags = { ...remoteFlags, ...dataFlags };
+export const targetFlags = { ...remoteFlags, ...dataFlags };
 
 /** `isSurprising`: the user has signed in at control planes, and no flag chose the local data. */
 export type LocalTarget = {

@@ -8,7 +8,7 @@ import { quoteWord } from "../../base/quote.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import type { Mark } from "../table.ts";
-import type { Args } from "../values.ts";
+import { wordArg } from "../values.ts";
 import { read, write, type Api } from "./api.ts";
 import { checked, idOf, isNumber } from "./lookup.ts";
 import { readChanges, readSettings, settingFlags } from "./setting-flags.ts";
@@ -21,7 +21,7 @@ const marks: ReadonlyMap<string, Mark> = new Map([
   ["failed", "bad"],
   ["waiting", "wait"],
 ]);
-const webhookArg: Args = { ID: { type: "positional", description: "The webhook's number or URL" } };
+const webhookArg = { ID: wordArg("The webhook's number or URL") };
 const webhooksOf = (api: Api, slug: string) => api.all(webhooksApi.list, { slug });
 const paramsOf = async (api: Api, slug: string, word: string) => ({
   slug,
@@ -63,7 +63,7 @@ export const create: Implementation = {
     "printed once, as standardwebhooks.com describes.",
   args: {
     ...orgArg,
-    URL: { type: "positional", description: "The URL that gets the events" },
+    URL: wordArg("The URL that gets the events"),
     ...settingFlags(settingsOfNew, { isNew: true }),
   },
   examples: [
@@ -165,7 +165,7 @@ export const sendAgain: Implementation = {
   args: {
     ...orgArg,
     ...webhookArg,
-    DELIVERY: { type: "positional", description: "The delivery's number, as `deliveries` lists it" },
+    DELIVERY: wordArg("The delivery's number, as `deliveries` lists it"),
   },
   examples: [`${brand.executable} admin webhook send-again acme 3 41`],
   async run(context) {

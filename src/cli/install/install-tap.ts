@@ -5,6 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "../node/daemon-address.ts";
 import { reportFiles, requireOrganization, serviceFlags } from "./service-changes.ts";
+import { valueFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
@@ -12,17 +13,9 @@ export const command: Implementation = {
     "all organizations, so --org-slug only checks that this organization exists.",
   args: {
     ...serviceFlags,
-    version: {
-      type: "string",
-      valueHint: "V",
-      description: "Use the archive of this engine version",
-    },
-    file: {
-      type: "string",
-      valueHint: "FILE",
-      description: "Use this file: the engine's archive for Windows, or wintun.dll",
-    },
-    "release-url": { type: "string", valueHint: "URL", description: "Download releases from here" },
+    version: valueFlag("V", "Use the archive of this engine version"),
+    file: valueFlag("FILE", "Use this file: the engine's archive for Windows, or wintun.dll"),
+    "release-url": valueFlag("URL", "Download releases from here"),
   },
   examples: [
     `${brand.executable} install-tap`,

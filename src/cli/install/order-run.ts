@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import type { Client } from "../../node/contact/requests/client.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
+import { wordArg } from "../values.ts";
 
 /** Attempts to get the lock: a run before may be about to end. */
 const lockTries = 40;
@@ -12,7 +13,7 @@ const lockEveryMs = 250;
 /** The arguments of a command that carries out an order. */
 export const orderCommand = (word: string): Pick<Implementation, "args" | "examples"> => ({
   args: {
-    ORG: { type: "positional", description: "The slug of the organization whose order is carried out" },
+    ORG: wordArg("The slug of the organization whose order is carried out"),
   },
   examples: [`${brand.executable} ${word} acme`],
 });

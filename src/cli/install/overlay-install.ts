@@ -7,28 +7,15 @@ import type { EngineRequest } from "../../node/engine/overlay-install.ts";
 import type { Member } from "../../node/update/overlay-switch.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
-import type { Flags } from "../values.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
-export const engineFlags: Flags = {
-  source: {
-    type: "string",
-    valueHint: "auto|release|package|file",
-    default: "auto",
-    description: "Where the engine comes from",
-  },
-  version: {
-    type: "string",
-    valueHint: "V",
-    description: "Install this version, even if it is older than the installed one",
-  },
-  file: {
-    type: "string",
-    valueHint: "FILE",
-    description: "Install from this file: an engine or its release archive",
-  },
-  sha256: { type: "string", valueHint: "HEX", description: "Required SHA-256 of the file or archive" },
-  "release-url": { type: "string", valueHint: "URL", description: "Download releases from here" },
-  rollback: { type: "boolean", description: "Reinstall the engine that was replaced last" },
+export const engineFlags = {
+  source: valueFlag("auto|release|package|file", "Where the engine comes from", { default: "auto" }),
+  version: valueFlag("V", "Install this version, even if it is older than the installed one"),
+  file: valueFlag("FILE", "Install from this file: an engine or its release archive"),
+  sha256: valueFlag("HEX", "Required SHA-256 of the file or archive"),
+  "release-url": valueFlag("URL", "Download releases from here"),
+  rollback: switchFlag("Reinstall the engine that was replaced last"),
 };
 
 export const signedListNotes =

@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
 import { engineFlags, engineRequest, runInstall, signedListNotes } from "./overlay-install.ts";
+import { switchFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
@@ -12,7 +13,7 @@ export const command: Implementation = {
     signedListNotes,
   args: {
     ...engineFlags,
-    check: { type: "boolean", description: "Only check whether a newer engine is available" },
+    check: switchFlag("Only check whether a newer engine is available"),
   },
   examples: [`${brand.executable} overlay update`, `${brand.executable} overlay update --check --json`],
   async run(context) {

@@ -6,23 +6,22 @@ import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../base/errors.ts";
 import type { UpdateRequest } from "../../release/published-release.ts";
 import type { Context, Implementation } from "../command.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
     "With --check: exit status 10 if a newer release is available, 0 if not. Under systemd, a new version that does not\n" +
     "work is rolled back within a minute, even after a power failure.",
   args: {
-    check: { type: "boolean", description: "Only check whether a newer release is available" },
-    version: { type: "string", valueHint: "V", description: "Install this version instead of the latest" },
-    rollback: { type: "boolean", description: "Reinstall the version that was replaced last" },
-    "allow-downgrade": { type: "boolean", description: "Allow a release that is older than this one" },
-    "release-url": {
-      type: "string",
-      valueHint: "URL",
-      description:
-        "Take releases from this URL or local directory (default: the address that came with this program)",
-    },
-    guard: { type: "boolean", description: "Watch an update that is in progress (used by its systemd unit)" },
+    check: switchFlag("Only check whether a newer release is available"),
+    version: valueFlag("V", "Install this version instead of the latest"),
+    rollback: switchFlag("Reinstall the version that was replaced last"),
+    "allow-downgrade": switchFlag("Allow a release that is older than this one"),
+    "release-url": valueFlag(
+      "URL",
+      "Take releases from this URL or local directory (default: the address that came with this program)",
+    ),
+    guard: switchFlag("Watch an update that is in progress (used by its systemd unit)"),
   },
   examples: [
     `${brand.executable} self-update`,

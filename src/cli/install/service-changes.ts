@@ -3,11 +3,11 @@
 import { AppError } from "../../base/errors.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { CommandOutput } from "../command.ts";
-import type { Flags } from "../values.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
-export const serviceFlags: Flags = {
-  "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
-  uninstall: { type: "boolean", description: "Stop and remove the services" },
+export const serviceFlags = {
+  "org-slug": valueFlag("SLUG", "Only this organization"),
+  uninstall: switchFlag("Stop and remove the services"),
 };
 
 /** Throws if --org-slug names an organization that does not exist here. `organizations`: those that the command is about. */

@@ -5,18 +5,18 @@ import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { ErrorBody } from "../error-body.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
 /** How long to wait for the release server. */
 const checkWithinMs = 4000;
 
 export const command: Implementation = {
   args: {
-    "no-check": { type: "boolean", description: "Do not check for updates" },
-    "release-url": {
-      type: "string",
-      valueHint: "URL",
-      description: "Look for releases here (default: the address that came with this program)",
-    },
+    "no-check": switchFlag("Do not check for updates"),
+    "release-url": valueFlag(
+      "URL",
+      "Look for releases here (default: the address that came with this program)",
+    ),
   },
   examples: [`${brand.executable} version`, `${brand.executable} version --no-check --json`],
   async run(context) {

@@ -6,24 +6,18 @@ import type { EnginePort, PortState } from "../../node/engine/ports.ts";
 import type { ProbeResult } from "../../node/contact/requests/probe-port.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
+import { valueFlag, wordArg } from "../values.ts";
 
 export const command: Implementation = {
   notes:
     "Without a port, it checks the ports of the registered organizations, or 4242 if there is none. A port that our own\n" +
     "engine holds counts as available. Exit status 1 if a port is not available or not reachable from outside.",
   args: {
-    PORT: {
-      type: "positional",
-      description: "A port, a list or a range: 4242 4300,4301 5000-5003",
-      required: false,
-      many: true,
-    },
-    "api-base": {
-      type: "string",
-      valueHint: "URL",
-      description:
-        "Let this control plane test the ports from outside; this machine must be registered with it",
-    },
+    PORT: wordArg("A port, a list or a range: 4242 4300,4301 5000-5003", { required: false, many: true }),
+    "api-base": valueFlag(
+      "URL",
+      "Let this control plane test the ports from outside; this machine must be registered with it",
+    ),
   },
   examples: [
     `${brand.executable} check-port`,

@@ -4,18 +4,17 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { OwnerChoice } from "../../server/users/ownership.ts";
-import type { Flags, Values } from "../values.ts";
+import { valueFlag, type Values } from "../values.ts";
 
-export const ownerIdFlag: Flags = {
-  "owner-id": {
-    type: "string",
-    valueHint: "N",
-    description: "Confirm the user id of the new owner; needed if an invitation created the user",
-  },
+export const ownerIdFlag = {
+  "owner-id": valueFlag(
+    "N",
+    "Confirm the user id of the new owner; needed if an invitation created the user",
+  ),
 };
 
-export const ownerFlags: Flags = {
-  owner: { type: "string", valueHint: "EMAIL", description: "E-mail address of the user who becomes owner" },
+export const ownerFlags = {
+  owner: valueFlag("EMAIL", "E-mail address of the user who becomes owner"),
   ...ownerIdFlag,
 };
 

@@ -7,80 +7,36 @@ import type { Context, Implementation } from "../command.ts";
 import { sealFlag, sealPin } from "./seal-pin.ts";
 import { signInWithCode } from "../one-time-code.ts";
 import { accessTokenFlag, newKeysFlag, permissionFlags, trustFlags } from "./node-flags.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
     "The private keys never leave this machine. Give a registration token or an administrator's access token; without\n" +
     "both, a terminal asks for e-mail and password. After a failure, run the command again: it continues with the same keys.",
   args: {
-    "api-base": {
-      type: "string",
-      valueHint: "URL",
-      description: "URL of the control plane",
-      required: true,
-    },
-    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
-    "node-name": {
-      type: "string",
-      valueHint: "NAME",
-      description: "Name of this node (default: the host name)",
-    },
-    "registration-token": {
-      type: "string",
-      valueHint: "TOKEN",
-      secret: true,
-      description: "Registration token",
-    },
+    "api-base": valueFlag("URL", "URL of the control plane", { required: true }),
+    "org-slug": valueFlag("SLUG", "The organization's slug", { required: true }),
+    "node-name": valueFlag("NAME", "Name of this node (default: the host name)"),
+    "registration-token": valueFlag("TOKEN", "Registration token", { secret: true }),
     ...accessTokenFlag,
-    mode: {
-      type: "string",
-      valueHint: "server|desktop",
+    mode: valueFlag("server|desktop", "Run the engine under systemd (server) or under the daemon (desktop)", {
       default: "desktop",
-      description: "Run the engine under systemd (server) or under the daemon (desktop)",
-    },
-    "ip-address": {
-      type: "string",
-      valueHint: "ADDRESS",
-      description: "Overlay address (default: the next free one)",
-    },
-    "is-lighthouse": {
-      type: "boolean",
-      description: "Make this node a lighthouse: other nodes find each other through it",
-    },
-    "public-ip": {
-      type: "string",
-      valueHint: "ADDRESS",
-      description: "Public address or DNS name of this node",
-    },
-    "external-port": {
-      type: "string",
-      valueHint: "N",
-      description: "Public UDP port of this node (default: 4242)",
-    },
-    "is-relay": {
-      type: "boolean",
-      description: "Make this node a relay: it forwards traffic between nodes without a direct path",
-    },
-    "no-relay": {
-      type: "boolean",
-      description: "Do not make this lighthouse a relay (default: a new lighthouse is one)",
-    },
-    "listen-port": { type: "string", valueHint: "N", description: "Local UDP port of the engine" },
+    }),
+    "ip-address": valueFlag("ADDRESS", "Overlay address (default: the next free one)"),
+    "is-lighthouse": switchFlag("Make this node a lighthouse: other nodes find each other through it"),
+    "public-ip": valueFlag("ADDRESS", "Public address or DNS name of this node"),
+    "external-port": valueFlag("N", "Public UDP port of this node (default: 4242)"),
+    "is-relay": switchFlag("Make this node a relay: it forwards traffic between nodes without a direct path"),
+    "no-relay": switchFlag("Do not make this lighthouse a relay (default: a new lighthouse is one)"),
+    "listen-port": valueFlag("N", "Local UDP port of the engine"),
     ...trustFlags,
     ...sealFlag,
     ...permissionFlags,
-    wait: {
-      type: "string",
-      valueHint: "D",
-      description: "How long to wait for an administrator's approval (default: without an end)",
-    },
-    "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
-    force: { type: "boolean", description: "Replace the local files of the same node" },
+    wait: valueFlag("D", "How long to wait for an administrator's approval (default: without an end)"),
+    "no-start": switchFlag("Do not install an engine or start a service"),
+    force: switchFlag("Replace the local files of the same node"),
     ...newKeysFlag,
-    replace: {
-      type: "boolean",
-      description: "Take the place of this machine's former node: revoke it, keep its name and groups",
-    },
+    replace: switchFlag("Take the place of this machine's former node: revoke it, keep its name and groups"),
   },
   examples: [
     `${brand.executable} register --api-base https://control.example.com --org-slug acme --registration-token-file token`,

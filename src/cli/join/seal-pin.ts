@@ -3,14 +3,13 @@
 import { AppError } from "../../base/errors.ts";
 import type { Registration } from "../../node/enroll/registration-checks.ts";
 import type { Context } from "../command.ts";
-import type { Flags } from "../values.ts";
+import { valueFlag } from "../values.ts";
 
-export const sealFlag: Flags = {
-  seal: {
-    type: "string",
-    valueHint: "HASH",
-    description: "The hash of a seal of the organization, from a signer: refuse all that does not follow it",
-  },
+export const sealFlag = {
+  seal: valueFlag(
+    "HASH",
+    "The hash of a seal of the organization, from a signer: refuse all that does not follow it",
+  ),
 };
 
 /**

@@ -10,6 +10,7 @@ import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Context, Implementation } from "../command.ts";
 import { planRequestIfThere } from "../node/daemon-address.ts";
 import { accessTokenFlag } from "./node-flags.ts";
+import { valueFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
@@ -17,11 +18,7 @@ export const command: Implementation = {
     "the control plane cannot be told, the output says how an administrator deletes the node. With --access-token, the\n" +
     "node is deleted with an administrator's rights. Exit status 1 if something could not be removed: the output names it.",
   args: {
-    "org-slug": {
-      type: "string",
-      valueHint: "SLUG",
-      description: "The organization's slug (default: the only one)",
-    },
+    "org-slug": valueFlag("SLUG", "The organization's slug (default: the only one)"),
     ...accessTokenFlag,
   },
   examples: [

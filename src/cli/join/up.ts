@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import type { JoinKey } from "../../protocol/join-key.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Organization } from "../../node/files/organizations.ts";
-import { variableOf, readNamedFile } from "../values.ts";
+import { readNamedFile, switchFlag, valueFlag, variableOf, wordArg } from "../values.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Outcome } from "../node/organizations.ts";
 import type { Joined } from "./examine-joined.ts";
@@ -26,67 +26,39 @@ export const up: Implementation = {
     "again, it continues where it stopped, or changes nothing. Exit status 1 if no lighthouse answers, or if the port of a\n" +
     "new lighthouse is closed.",
   args: {
-    KEY: {
-      type: "positional",
-      description:
-        "A join key, the URL of a control plane, or the slug of an organization that this machine is registered with",
-      required: false,
-    },
-    "key-file": {
-      type: "string",
-      valueHint: "FILE",
-      description: "Read the join key from a file (- is standard input)",
-    },
-    org: {
-      type: "string",
-      valueHint: "SLUG",
-      description: "With a URL: the organization to join (default: chosen in the browser)",
-    },
-    "ca-fingerprint": {
-      type: "string",
-      valueHint: "sha256:HEX",
-      description: "With a URL: trust the TLS CA of the control plane with this fingerprint",
-    },
-    "allow-plain-http": {
-      type: "boolean",
-      description: "With a URL: allow http:// to another machine; keys and tokens are not protected",
-    },
+    KEY: wordArg(
+      "A join key, the URL of a control plane, or the slug of an organization that this machine is registered with",
+      { required: false },
+    ),
+    "key-file": valueFlag("FILE", "Read the join key from a file (- is standard input)"),
+    org: valueFlag("SLUG", "With a URL: the organization to join (default: chosen in the browser)"),
+    "ca-fingerprint": valueFlag(
+      "sha256:HEX",
+      "With a URL: trust the TLS CA of the control plane with this fingerprint",
+    ),
+    "allow-plain-http": switchFlag(
+      "With a URL: allow http:// to another machine; keys and tokens are not protected",
+    ),
     ...sealFlag,
-    "node-name": {
-      type: "string",
-      valueHint: "NAME",
-      description: "Name of this node (default: the host name)",
-    },
-    mode: {
-      type: "string",
-      valueHint: "server|desktop",
-      description:
-        "Run the engine under systemd (server) or under the daemon (desktop). Default: server under systemd without a graphical login",
-    },
-    "public-ip": {
-      type: "string",
-      valueHint: "ADDRESS",
-      description:
-        "Public address or DNS name of a lighthouse (default: the address that the control plane sees)",
-    },
-    "external-port": {
-      type: "string",
-      valueHint: "N",
-      description: "Public UDP port of a lighthouse (default: 4242)",
-    },
+    "node-name": valueFlag("NAME", "Name of this node (default: the host name)"),
+    mode: valueFlag(
+      "server|desktop",
+      "Run the engine under systemd (server) or under the daemon (desktop). Default: server under systemd without a graphical login",
+    ),
+    "public-ip": valueFlag(
+      "ADDRESS",
+      "Public address or DNS name of a lighthouse (default: the address that the control plane sees)",
+    ),
+    "external-port": valueFlag("N", "Public UDP port of a lighthouse (default: 4242)"),
     ...newKeysFlag,
-    "no-relay": { type: "boolean", description: "Make this machine a lighthouse, but not a relay" },
+    "no-relay": switchFlag("Make this machine a lighthouse, but not a relay"),
     ...permissionFlags,
-    wait: {
-      type: "string",
-      valueHint: "D",
-      default: "30s",
-      description: "How long to wait until a lighthouse answers, and for an approval if one is needed",
-    },
-    foreground: {
-      type: "boolean",
-      description: "Install no service, and run the daemon until SIGTERM: for containers",
-    },
+    wait: valueFlag(
+      "D",
+      "How long to wait until a lighthouse answers, and for an approval if one is needed",
+      { default: "30s" },
+    ),
+    foreground: switchFlag("Install no service, and run the daemon until SIGTERM: for containers"),
   },
   examples: [
     `${brand.executable} up`,
@@ -117,11 +89,7 @@ export const down: Implementation = {
     `They stay stopped, also after a reboot, until you start them again: ${brand.executable} up\n` +
     "An ephemeral node ends: the control plane removes it at once, and `agent up` brings it back.",
   args: {
-    ORG: {
-      type: "positional",
-      description: "The slug of one organization (default: all)",
-      required: false,
-    },
+    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
   },
   examples: [`${brand.executable} down`, `${brand.executable} down acme`],
   run: stopAll,

@@ -8,6 +8,7 @@ import type { Step } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
 import { chosenSlug, organizationFlags, worstStatus } from "./organizations.ts";
+import { valueFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
@@ -16,11 +17,7 @@ export const command: Implementation = {
     "node is revoked; later checks say so with status 0.",
   args: {
     ...organizationFlags,
-    wait: {
-      type: "string",
-      valueHint: "SECONDS",
-      description: "Wait this long for changes, and apply them",
-    },
+    wait: valueFlag("SECONDS", "Wait this long for changes, and apply them"),
   },
   examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 58`],
   async run(context) {

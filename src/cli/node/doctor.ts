@@ -5,6 +5,7 @@ import { daemonAddress } from "./daemon-address.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Check } from "../../node/doctor/check.ts";
 import type { Context, Implementation } from "../command.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
 const logLines = 500;
 /** Wait until services that --fix started are running. */
@@ -14,15 +15,10 @@ export const command: Implementation = {
   notes:
     "Exit status 1 if a check fails. It changes nothing without --fix, and only asks the control planes for the time, and whether they are ready.",
   args: {
-    fix: {
-      type: "boolean",
-      description: "First bring back a missing engine and the services of the organizations that should run",
-    },
-    bundle: {
-      type: "string",
-      valueHint: "FILE",
-      description: "Write a report without secrets to this .tar.gz file",
-    },
+    fix: switchFlag(
+      "First bring back a missing engine and the services of the organizations that should run",
+    ),
+    bundle: valueFlag("FILE", "Write a report without secrets to this .tar.gz file"),
   },
   examples: [
     `${brand.executable} doctor`,

@@ -4,22 +4,17 @@ import { statSync } from "node:fs";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
     "TCP fallback, for example: on a lighthouse with --tcp-fallback, and on a node while UDP is blocked. In desktop mode the\n" +
     "daemon does it. It ends when nothing is needed.",
   args: {
-    "org-slug": {
-      type: "string",
-      valueHint: "SLUG",
-      description: "The organization's slug (default: the only one)",
-    },
-    undo: {
-      type: "boolean",
-      description:
-        "Take back what exits and routers of all organizations changed of the machine, and end its port mappings: for the uninstaller",
-    },
+    "org-slug": valueFlag("SLUG", "The organization's slug (default: the only one)"),
+    undo: switchFlag(
+      "Take back what exits and routers of all organizations changed of the machine, and end its port mappings: for the uninstaller",
+    ),
   },
   examples: [`${brand.executable} edge --org-slug acme`],
   run,

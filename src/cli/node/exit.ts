@@ -4,17 +4,13 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { ExitState } from "../../node/files/granted/exit-state.ts";
-import type { Args } from "../values.ts";
+import { switchFlag, valueFlag, wordArg } from "../values.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress, requestStep } from "./daemon-address.ts";
 
 const run = brand.executable;
-const orgFlag: Args = {
-  "org-slug": {
-    type: "string",
-    valueHint: "SLUG",
-    description: "The organization (default: the only one with exits)",
-  },
+const orgFlag = {
+  "org-slug": valueFlag("SLUG", "The organization (default: the only one with exits)"),
 };
 
 export const use: Implementation = {
@@ -25,9 +21,9 @@ export const use: Implementation = {
     "killed, until `off`. Only this command gives packets a way to an exit: no control plane can. It needs root, or in desktop\n" +
     "mode the daemon's group. Exit status 1: the exit let no packet through within 20 seconds.",
   args: {
-    NODE: { type: "positional", description: "The name of an exit, auto, or off" },
-    strict: { type: "boolean", description: "Drop packets while the exit does not answer; needs root" },
-    "no-lan": { type: "boolean", description: "Reach no private network around this machine either" },
+    NODE: wordArg("The name of an exit, auto, or off"),
+    strict: switchFlag("Drop packets while the exit does not answer; needs root"),
+    "no-lan": switchFlag("Reach no private network around this machine either"),
     ...orgFlag,
   },
   examples: [`sudo ${run} exit use auto`, `sudo ${run} exit use gate1 --strict`, `sudo ${run} exit use off`],

@@ -2,15 +2,12 @@
 
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
+import { wordArg } from "../values.ts";
 
 export const command: Implementation = {
   notes: `A signer types these words into \`${brand.executable} admin seal sign\`. Tell them by a way that the control plane has no part in. As root.`,
   args: {
-    ORG: {
-      type: "positional",
-      description: "The organization's slug (default: the only one)",
-      required: false,
-    },
+    ORG: wordArg("The organization's slug (default: the only one)", { required: false }),
   },
   examples: [`${brand.executable} key-words acme`],
   async run({ settings, words, output }) {

@@ -7,19 +7,14 @@ import { printable } from "../../base/log.ts";
 import { jsonLine } from "../output.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { outcomeOf, reportFailures } from "./organizations.ts";
+import { switchFlag, valueFlag, wordArg } from "../values.ts";
 
 export const command: Implementation = {
   args: {
-    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
-    raw: { type: "boolean", description: "Print the engine's lines as they are" },
-    follow: { type: "boolean", alias: "f", description: "Print new lines until Ctrl-C" },
-    lines: {
-      type: "string",
-      alias: "n",
-      valueHint: "N",
-      default: "100",
-      description: "How many lines to show at first",
-    },
+    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
+    raw: switchFlag("Print the engine's lines as they are"),
+    follow: switchFlag("Print new lines until Ctrl-C", { alias: "f" }),
+    lines: valueFlag("N", "How many lines to show at first", { alias: "n", default: "100" }),
   },
   examples: [`${brand.executable} logs acme`, `${brand.executable} logs -f -n 20 acme`],
   async run(context) {

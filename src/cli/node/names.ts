@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
+import { switchFlag, valueFlag, wordArg } from "../values.ts";
 
 const run = brand.executable;
 
@@ -13,57 +14,32 @@ export const command: Implementation = {
     "On Windows and macOS, the daemon answers, and tells the system to ask it.\n" +
     "Exit status 1 with NAME: programs do not get the address of this name.",
   args: {
-    NAME: {
-      type: "positional",
-      description: "A node's name, a full name or an overlay address (default: list all); or allow, disallow",
+    NAME: wordArg(
+      "A node's name, a full name or an overlay address (default: list all); or allow, disallow",
+      {
+        required: false,
+      },
+    ),
+    SUFFIX: wordArg("After allow or disallow: the domain that names may end in beside .internal", {
       required: false,
-    },
-    SUFFIX: {
-      type: "positional",
-      description: "After allow or disallow: the domain that names may end in beside .internal",
-      required: false,
-    },
-    "org-slug": {
-      type: "string",
-      valueHint: "SLUG",
-      description:
-        "With allow and disallow: the organization (default: the only one, or the one that sends it)",
-    },
-    on: {
-      type: "boolean",
-      description: "Let programs of this machine find the names: install and start the service",
-    },
-    search: {
-      type: "boolean",
-      description: "With --on: also short names, such as beta. Without it, --on ends them",
-    },
-    peers: {
-      type: "boolean",
-      description:
-        "With --on: answer other nodes on port 53, if the organization makes this node a name server",
-    },
-    off: {
-      type: "boolean",
-      description: "Stop and remove the service, and take the names back everywhere",
-    },
-    run: {
-      type: "boolean",
-      description: "Serve the names until the end (used by the systemd unit)",
-    },
-    "peers-in": {
-      type: "string",
-      valueHint: "CIDR,…",
-      description: "With --run: the networks whose nodes may be answered (used by the systemd unit)",
-    },
-    prepare: {
-      type: "string",
-      valueHint: "FILE",
-      description: "Write the names to a file that is quick to read (used by the systemd unit)",
-    },
-    clear: {
-      type: "boolean",
-      description: "Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)",
-    },
+    }),
+    "org-slug": valueFlag(
+      "SLUG",
+      "With allow and disallow: the organization (default: the only one, or the one that sends it)",
+    ),
+    on: switchFlag("Let programs of this machine find the names: install and start the service"),
+    search: switchFlag("With --on: also short names, such as beta. Without it, --on ends them"),
+    peers: switchFlag(
+      "With --on: answer other nodes on port 53, if the organization makes this node a name server",
+    ),
+    off: switchFlag("Stop and remove the service, and take the names back everywhere"),
+    run: switchFlag("Serve the names until the end (used by the systemd unit)"),
+    "peers-in": valueFlag(
+      "CIDR,…",
+      "With --run: the networks whose nodes may be answered (used by the systemd unit)",
+    ),
+    prepare: valueFlag("FILE", "Write the names to a file that is quick to read (used by the systemd unit)"),
+    clear: switchFlag("Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)"),
   },
   examples: [
     `${run} names`,

@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
+import { wordArg } from "../values.ts";
 
 export const command: Implementation = {
   notes:
@@ -9,7 +10,7 @@ export const command: Implementation = {
     "tells the kind of NAT), round trips to lighthouses and relays, the largest packet, the control plane, and the clock.\n" +
     "Exit status 1 if a check fails. Only root sees the mapping.",
   args: {
-    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
   },
   examples: [`${brand.executable} netcheck`, `${brand.executable} netcheck acme --json`],
   async run({ system, settings, words, output, log }) {

@@ -9,6 +9,7 @@ import type { SystemdEngine } from "../../node/engine/systemd-engine.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress, daemonListens, requestStep } from "./daemon-address.ts";
+import { wordArg } from "../values.ts";
 
 type UnitVerb = "start" | "stop" | "restart";
 type Verb = UnitVerb | "switch";
@@ -20,12 +21,8 @@ function organizationCommand(verb: Verb, notes: string): Implementation {
     args: {
       ORG:
         verb === "switch"
-          ? { type: "positional", description: "The organization's slug" }
-          : {
-              type: "positional",
-              description: "The organization's slug (default: the only one)",
-              required: false,
-            },
+          ? wordArg("The organization's slug")
+          : wordArg("The organization's slug (default: the only one)", { required: false }),
     },
     examples: [`${brand.executable} ${verb} acme`],
     run: (context) => runOnOrganization(verb, context),

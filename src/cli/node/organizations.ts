@@ -3,11 +3,11 @@
 import { AppError, messageOf } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
 import type { CommandOutput } from "../command.ts";
-import type { Flags, Values } from "../values.ts";
+import { switchFlag, valueFlag, type Values } from "../values.ts";
 
-export const organizationFlags: Flags = {
-  "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
-  all: { type: "boolean", description: "All organizations (the default)" },
+export const organizationFlags = {
+  "org-slug": valueFlag("SLUG", "Only this organization"),
+  all: switchFlag("All organizations (the default)"),
 };
 
 /** Undefined means all. */

@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { outcomeOf, reportFailures } from "./organizations.ts";
+import { switchFlag, wordArg } from "../values.ts";
 
 /** Fields that change all the time: a watch prints no line for them alone. */
 const volatileFields = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
@@ -13,8 +14,8 @@ export const command: Implementation = {
     "Path: direct, or relayed by which node. Broken: it answered in the last ten minutes, and has stopped. Not probed: it\n" +
     "answers no ICMP, which is a firewall rule. Loss is that of the last minute; the tunnel's age is since it was first seen.",
   args: {
-    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
-    watch: { type: "boolean", description: "Show each change until Ctrl-C" },
+    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
+    watch: switchFlag("Show each change until Ctrl-C"),
   },
   examples: [`${brand.executable} peers`, `${brand.executable} peers acme --watch`],
   async run(context) {

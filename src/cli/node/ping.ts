@@ -4,19 +4,17 @@ import { brand } from "../../brand.ts";
 import { printable } from "../../base/log.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
+import { switchFlag, valueFlag, wordArg } from "../values.ts";
 
 export const command: Implementation = {
   notes:
     "Exit status 1: the node did not answer, or with --until-direct the path is still relayed. A node may refuse ICMP\n" +
     "by a firewall rule, and carry other traffic all the same.",
   args: {
-    NODE: { type: "positional", description: "The node's name, or its overlay address" },
-    "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
-    count: { type: "string", alias: "c", valueHint: "N", default: "4", description: "How many probes" },
-    "until-direct": {
-      type: "boolean",
-      description: "Stop as soon as the path is direct (at most 60 probes)",
-    },
+    NODE: wordArg("The node's name, or its overlay address"),
+    "org-slug": valueFlag("SLUG", "Only this organization"),
+    count: valueFlag("N", "How many probes", { alias: "c", default: "4" }),
+    "until-direct": switchFlag("Stop as soon as the path is direct (at most 60 probes)"),
   },
   examples: [`${brand.executable} ping beta`, `${brand.executable} ping beta --until-direct`],
   run: ping,

@@ -7,6 +7,7 @@ import { quoteWord } from "../../base/quote.ts";
 import type { StatusReport } from "../../daemon/asking/status-report.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
+import { switchFlag, wordArg } from "../values.ts";
 
 /** Fields that change all the time: a watch prints no line for them alone. */
 const volatileFields = /"(uptime_s":\d+|checked_at":"[^"]*"),?/g;
@@ -18,10 +19,10 @@ export const command: Implementation = {
     "a user has stopped does not count while others run, unless it is ORG.\n" +
     "Exit status 3: an organization is in desktop mode, and the daemon is not reachable.",
   args: {
-    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
-    check: { type: "boolean", description: "Probe now; exit status 1 if traffic does not pass" },
-    peers: { type: "boolean", description: "Show the peers, as `agent peers` does" },
-    watch: { type: "boolean", description: "Show each change until Ctrl-C" },
+    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
+    check: switchFlag("Probe now; exit status 1 if traffic does not pass"),
+    peers: switchFlag("Show the peers, as `agent peers` does"),
+    watch: switchFlag("Show each change until Ctrl-C"),
   },
   examples: [`${brand.executable} status`, `${brand.executable} status acme --json`],
   async run(context) {

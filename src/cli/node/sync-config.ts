@@ -12,6 +12,7 @@ import type { Context, Implementation } from "../command.ts";
 import { accessTokenFlag, permissionFlags } from "../join/node-flags.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
 import { chosenSlug, organizationFlags, worstStatus } from "./organizations.ts";
+import { switchFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes:
@@ -21,7 +22,7 @@ export const command: Implementation = {
     "--allow flag allowed it. Such a flag replaces the whole list of its kind, and the machine remembers it.",
   args: {
     ...organizationFlags,
-    renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
+    renew: switchFlag("Renew the certificate first (needs --access-token)"),
     ...accessTokenFlag,
     ...permissionFlags,
   },

@@ -6,12 +6,13 @@ import { quoteWord } from "../../base/quote.ts";
 import { confirmWord } from "../ask.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
+import { switchFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes: `Ends the seal of an organization on this machine, for example when seal.json is damaged. From then on the control plane
 decides again what this node trusts, whoever has it. If it still sends a seal, this node takes it, as a new node does: compare the hash that
 \`${brand.executable} status\` shows with a signer's. Only root may do this; it asks first.`,
-  args: { ...orgArg, yes: { type: "boolean", description: "Ask nothing" } },
+  args: { ...orgArg, yes: switchFlag("Ask nothing") },
   examples: [`${brand.executable} unseal acme`, `${brand.executable} unseal acme --dry-run`],
   run,
 };

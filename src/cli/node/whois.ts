@@ -5,12 +5,13 @@ import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import type { Implementation } from "../command.ts";
+import { valueFlag, wordArg } from "../values.ts";
 
 export const command: Implementation = {
   notes: "Groups and certificate are known of nodes that this one has a tunnel with, from engine 1.12 on.",
   args: {
-    NODE: { type: "positional", description: "A node's name, or an overlay address" },
-    "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
+    NODE: wordArg("A node's name, or an overlay address"),
+    "org-slug": valueFlag("SLUG", "Only this organization"),
   },
   examples: [`${brand.executable} whois 10.42.0.7`, `${brand.executable} whois beta`],
   async run({ system, settings, words, values, output }) {

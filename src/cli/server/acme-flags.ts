@@ -5,65 +5,36 @@ import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { AcmeTls } from "../../server/tls/listener-set.ts";
 import type { AcmeOptions } from "../../server/options.ts";
-import type { Flags, Values } from "../values.ts";
+import { switchFlag, valueFlag, type Flags, type Values } from "../values.ts";
 
 const letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory";
 
 export const acmeFlags: Flags = {
-  "acme-directory": {
-    type: "string",
-    valueHint: "URL",
-    description: `Directory of the ACME server (default: ${letsEncrypt})`,
-  },
-  "acme-email": {
-    type: "string",
-    valueHint: "ADDRESS",
-    description: "Contact of the account at the ACME server",
-  },
-  "acme-listen": {
-    type: "string",
-    valueHint: "HOST:PORT",
-    description: "Listen address for HTTP-01, which comes to port 80 (default: port 80 beside --listen)",
-  },
-  "acme-dns-hook": {
-    type: "string",
-    valueHint: "PROGRAM",
-    description: "Use DNS-01: PROGRAM is run with add or remove, the name and the value of a TXT record",
-  },
-  "acme-profile": {
-    type: "string",
-    valueHint: "NAME",
-    description:
-      "Profile of the certificate (default: shortlived for an IP address, where the server has it)",
-  },
-  "acme-eab-kid": {
-    type: "string",
-    valueHint: "ID",
-    description: "Key id of the external account, for ACME servers that require one",
-  },
-  "acme-eab-key": {
-    type: "string",
-    valueHint: "KEY",
-    secret: true,
-    description: "MAC key of the external account (base64url)",
-  },
-  "acme-ca": {
-    type: "string",
-    valueHint: "FILE",
-    description: "CAs of the ACME server's own certificate (PEM), for a private one",
-  },
-  "own-ca-listen": {
-    type: "string",
-    valueHint: "HOST:PORT",
-    description:
-      "With --tls acme: where nodes that registered with --ca-fingerprint find this server's own CA " +
+  "acme-directory": valueFlag("URL", `Directory of the ACME server (default: ${letsEncrypt})`),
+  "acme-email": valueFlag("ADDRESS", "Contact of the account at the ACME server"),
+  "acme-listen": valueFlag(
+    "HOST:PORT",
+    "Listen address for HTTP-01, which comes to port 80 (default: port 80 beside --listen)",
+  ),
+  "acme-dns-hook": valueFlag(
+    "PROGRAM",
+    "Use DNS-01: PROGRAM is run with add or remove, the name and the value of a TXT record",
+  ),
+  "acme-profile": valueFlag(
+    "NAME",
+    "Profile of the certificate (default: shortlived for an IP address, where the server has it)",
+  ),
+  "acme-eab-kid": valueFlag("ID", "Key id of the external account, for ACME servers that require one"),
+  "acme-eab-key": valueFlag("KEY", "MAC key of the external account (base64url)", { secret: true }),
+  "acme-ca": valueFlag("FILE", "CAs of the ACME server's own certificate (PEM), for a private one"),
+  "own-ca-listen": valueFlag(
+    "HOST:PORT",
+    "With --tls acme: where nodes that registered with --ca-fingerprint find this server's own CA " +
       "(default: the port that it had before; none: there are no such nodes)",
-  },
-  "move-nodes": {
-    type: "boolean",
-    description:
-      "With --tls acme: tell these nodes to trust the public certificate of --public-url from now on",
-  },
+  ),
+  "move-nodes": switchFlag(
+    "With --tls acme: tell these nodes to trust the public certificate of --public-url from now on",
+  ),
 };
 
 /** Throws usage for a flag that would have no effect. */

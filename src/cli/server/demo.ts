@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { renderPlan } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
+import { switchFlag } from "../values.ts";
 
 export const command: Implementation = {
   notes: [
@@ -12,7 +13,7 @@ export const command: Implementation = {
     "Needs root, or a kernel that lets users create namespaces. Lists missing programs (overlay engine, ip, ping);",
     "--yes installs them, and the newest engine of the signed list of releases in place of an old one of the system's package.",
   ].join("\n"),
-  args: { yes: { type: "boolean", alias: "y", description: "Install missing programs" } },
+  args: { yes: switchFlag("Install missing programs", { alias: "y" }) },
   examples: [`${brand.executable} demo`, `sudo ${brand.executable} demo --yes --json`],
   run: runDemo,
 };

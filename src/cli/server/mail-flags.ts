@@ -4,22 +4,16 @@ import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { MailOptions } from "../../server/options.ts";
-import type { Flags, Values } from "../values.ts";
+import { valueFlag, type Values } from "../values.ts";
 
-export const mailFlags: Flags = {
-  "smtp-url": {
-    type: "string",
-    valueHint: "URL",
-    description:
-      "Send invitations and links for new passwords by this SMTP server: smtps://USER@mail.example.org, or smtp://… with STARTTLS",
-  },
-  "smtp-password": { type: "string", valueHint: "PASSWORD", secret: true, description: "Password of USER" },
-  "smtp-ca": {
-    type: "string",
-    valueHint: "FILE",
-    description: "CAs of the SMTP server's certificate (PEM), for a private one",
-  },
-  "mail-from": { type: "string", valueHint: "ADDRESS", description: "Sender address of the e-mail" },
+export const mailFlags = {
+  "smtp-url": valueFlag(
+    "URL",
+    "Send invitations and links for new passwords by this SMTP server: smtps://USER@mail.example.org, or smtp://… with STARTTLS",
+  ),
+  "smtp-password": valueFlag("PASSWORD", "Password of USER", { secret: true }),
+  "smtp-ca": valueFlag("FILE", "CAs of the SMTP server's certificate (PEM), for a private one"),
+  "mail-from": valueFlag("ADDRESS", "Sender address of the e-mail"),
 };
 
 /** Undefined: no flag of e-mail is given. Throws usage for flags that do not go together. */

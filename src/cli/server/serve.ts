@@ -7,114 +7,71 @@ import { makeLog, writeOnceATurn, type Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { ServeOptions, Serving } from "../../server/serve.ts";
 import type { CommandOutput, Context, Implementation } from "../command.ts";
-import type { Args, Values } from "../values.ts";
+import { switchFlag, valueFlag, type Values } from "../values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
 import { acmeFlags, readAcmeTls, refuseAcmeFlags } from "./acme-flags.ts";
 import { mailFlags, readMail } from "./mail-flags.ts";
 import { withSettingsFile } from "../settings-file.ts";
 import { logOptions } from "../settings.ts";
 
-const args: Args = {
-  config: {
-    type: "string",
-    valueHint: "FILE",
-    description: 'Read flags from this TOML file: listen = "0.0.0.0:443". A flag or variable wins over it',
-  },
-  listen: {
-    type: "string",
-    valueHint: "HOST:PORT",
-    default: "127.0.0.1:8420",
-    description: "Listen address; port 0 selects a free port",
-  },
+const args = {
+  config: valueFlag(
+    "FILE",
+    'Read flags from this TOML file: listen = "0.0.0.0:443". A flag or variable wins over it',
+  ),
+  listen: valueFlag("HOST:PORT", "Listen address; port 0 selects a free port", { default: "127.0.0.1:8420" }),
   ...dataFlags,
-  "tls-cert": {
-    type: "string",
-    valueHint: "FILE",
-    description: "TLS certificate chain (PEM); reloaded when the file changes",
-  },
-  "tls-key": { type: "string", valueHint: "FILE", description: "Private key of the certificate (PEM)" },
-  "tls-ca": {
-    type: "string",
-    valueHint: "FILE",
-    description:
-      "Root CA of the certificate (PEM), if machines do not know it: join keys hold its fingerprint, machines pin it. With " +
+  "tls-cert": valueFlag("FILE", "TLS certificate chain (PEM); reloaded when the file changes"),
+  "tls-key": valueFlag("FILE", "Private key of the certificate (PEM)"),
+  "tls-ca": valueFlag(
+    "FILE",
+    "Root CA of the certificate (PEM), if machines do not know it: join keys hold its fingerprint, machines pin it. With " +
       "--tls-cert or --tls acme",
-  },
-  tls: {
-    type: "string",
-    valueHint: "auto|acme",
-    description:
-      "auto: use a certificate of an own CA, and print the CA's fingerprint for register --ca-fingerprint; " +
+  ),
+  tls: valueFlag(
+    "auto|acme",
+    "auto: use a certificate of an own CA, and print the CA's fingerprint for register --ca-fingerprint; " +
       "acme: get a certificate for the name of --public-url from an ACME server (Let's Encrypt), whose terms you accept",
-  },
+  ),
   ...acmeFlags,
   ...mailFlags,
-  "allow-plain-http": { type: "boolean", description: "Allow plain HTTP on addresses other than loopback" },
-  "trusted-proxy": {
-    type: "string",
-    valueHint: "CIDR",
+  "allow-plain-http": switchFlag("Allow plain HTTP on addresses other than loopback"),
+  "trusted-proxy": valueFlag("CIDR", "Trust X-Forwarded-For from this proxy (repeatable)", {
     repeatable: true,
-    description: "Trust X-Forwarded-For from this proxy (repeatable)",
-  },
-  "metrics-listen": {
-    type: "string",
-    valueHint: "HOST:PORT",
-    description: "Listen address of /metrics, for Prometheus",
-  },
-  "access-lifetime": {
-    type: "string",
-    valueHint: "D",
-    default: "15m",
-    description: "Lifetime of a user's access token",
-  },
-  "refresh-lifetime": {
-    type: "string",
-    valueHint: "D",
-    default: "1d",
-    description: "Lifetime of a user's refresh token",
-  },
-  "webhook-allow": {
-    type: "string",
-    valueHint: "CIDR",
-    repeatable: true,
-    description: "Allow webhooks to this private network, also over plain HTTP (repeatable)",
-  },
-  "event-retention": {
-    type: "string",
-    valueHint: "D",
-    default: "400d",
-    description: "Keep events this long, then move them to signed files in archive/ of the data directory",
-  },
-  "event-storage": {
-    type: "string",
-    valueHint: "SIZE",
-    default: "1GB",
-    description: "Move the oldest events of an organization there earlier if it has more",
-  },
-  "organization-storage": {
-    type: "string",
-    valueHint: "SIZE",
-    default: "4GB",
-    description:
-      "Maximum that an organization may store: events, their archives, and what its members create",
-  },
-  health: {
-    type: "boolean",
-    description: "Ask the server that runs with these flags whether it is ready (for containers)",
-  },
-  "tcp-fallback": {
-    type: "string",
-    valueHint: "on|off",
-    default: "on",
-    description:
-      "Where UDP is blocked, nodes reach lighthouses and relays of this machine by TCP through this listener, at /tcp/",
-  },
-  releases: {
-    type: "string",
-    valueHint: "DIR",
-    description:
-      "Hand out the release in this directory, by /install and at /releases/, not the one that this program came from",
-  },
+  }),
+  "metrics-listen": valueFlag("HOST:PORT", "Listen address of /metrics, for Prometheus"),
+  "access-lifetime": valueFlag("D", "Lifetime of a user's access token", { default: "15m" }),
+  "refresh-lifetime": valueFlag("D", "Lifetime of a user's refresh token", { default: "1d" }),
+  "webhook-allow": valueFlag(
+    "CIDR",
+    "Allow webhooks to this private network, also over plain HTTP (repeatable)",
+    { repeatable: true },
+  ),
+  "event-retention": valueFlag(
+    "D",
+    "Keep events this long, then move them to signed files in archive/ of the data directory",
+    { default: "400d" },
+  ),
+  "event-storage": valueFlag(
+    "SIZE",
+    "Move the oldest events of an organization there earlier if it has more",
+    { default: "1GB" },
+  ),
+  "organization-storage": valueFlag(
+    "SIZE",
+    "Maximum that an organization may store: events, their archives, and what its members create",
+    { default: "4GB" },
+  ),
+  health: switchFlag("Ask the server that runs with these flags whether it is ready (for containers)"),
+  "tcp-fallback": valueFlag(
+    "on|off",
+    "Where UDP is blocked, nodes reach lighthouses and relays of this machine by TCP through this listener, at /tcp/",
+    { default: "on" },
+  ),
+  releases: valueFlag(
+    "DIR",
+    "Hand out the release in this directory, by /install and at /releases/, not the one that this program came from",
+  ),
 };
 
 export const command: Implementation = {

@@ -6,33 +6,27 @@ import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
 import type { System } from "../../base/system.ts";
-import type { Args, Flags, Values } from "../values.ts";
+import { valueFlag, wordArg, type Values } from "../values.ts";
 
 /** The word ORG of the admin commands. */
-export const orgArg: Args = { ORG: { type: "positional", description: "The organization's slug" } };
+export const orgArg = { ORG: wordArg("The organization's slug") };
 
-export const dataFlags: Flags = {
-  "data-dir": {
-    type: "string",
-    valueHint: "DIR",
-    description: "Directory of the control plane's data (default: below /var/lib for root, else in the home)",
-  },
-  "database-url": {
-    type: "string",
-    valueHint: "URL",
+export const dataFlags = {
+  "data-dir": valueFlag(
+    "DIR",
+    "Directory of the control plane's data (default: below /var/lib for root, else in the home)",
+  ),
+  "database-url": valueFlag("URL", "Use this PostgreSQL database instead of the file in the data directory", {
     secret: true,
-    description: "Use this PostgreSQL database instead of the file in the data directory",
-  },
-  "secret-key-file": {
-    type: "string",
-    valueHint: "FILE",
-    description: "Key that encrypts the CA keys in the database (default: secret.key in the data directory)",
-  },
-  "public-url": {
-    type: "string",
-    valueHint: "URL",
-    description: "Address of the control plane for nodes and links (default: the listen address)",
-  },
+  }),
+  "secret-key-file": valueFlag(
+    "FILE",
+    "Key that encrypts the CA keys in the database (default: secret.key in the data directory)",
+  ),
+  "public-url": valueFlag(
+    "URL",
+    "Address of the control plane for nodes and links (default: the listen address)",
+  ),
 };
 
 /** Where the data is, by flags and variables; else the usual directory of this user. Throws usage. */

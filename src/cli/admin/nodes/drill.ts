@@ -12,6 +12,7 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked, isNumber, nodeByName } from "../lookup.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 
 type Kind = (typeof drillKinds)[number];
 type Shown = v.InferInput<typeof Drill>;
@@ -40,14 +41,9 @@ const drillCommand = (kind: Kind, role: "lighthouse" | "relay" | undefined): Imp
     ...(role === undefined
       ? {}
       : {
-          node: {
-            type: "string",
-            valueHint: "NAME",
-            repeatable: true,
-            description: `The ${role} (repeatable; default: the only one)`,
-          } as const,
+          node: valueFlag("NAME", `The ${role} (repeatable; default: the only one)`, { repeatable: true }),
         }),
-    for: { type: "string", valueHint: "D", description: "For how long: 10s to 10m (default: 60s)" },
+    for: valueFlag("D", "For how long: 10s to 10m (default: 60s)"),
   },
   examples: [`${commands} ${kind} acme --for 60s`],
   async run(context) {
@@ -92,12 +88,8 @@ export const relayAway = drillCommand("relay-away", "relay");
 export const controlPlaneAway = drillCommand("control-plane-away", undefined);
 
 const idArg = {
-  ID: {
-    type: "positional",
-    description: "The number of the drill; without it the newest one",
-    required: false,
-  },
-} as const;
+  ID: wordArg("The number of the drill; without it the newest one", { required: false }),
+};
 
 /** The word ID; undefined means the newest drill. */
 function numberIn([, given]: readonly string[]): number | undefined {

@@ -9,6 +9,7 @@ import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
 import { read, write } from "../api.ts";
 import { checked, nodeByName, idOf } from "../lookup.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 
 const domainOf = (slug: string) => `${slug}.${brand.internalDomain}`;
 
@@ -38,13 +39,9 @@ export const list: Implementation = {
 export const create: Implementation = {
   args: {
     ...orgArg,
-    NAME: { type: "positional", description: "The alias, without the domain" },
-    to: { type: "string", valueHint: "NODE", description: "The node that the alias names", required: true },
-    address: {
-      type: "string",
-      valueHint: "IP",
-      description: "An address in a subnet that the node routes, instead of the node's own",
-    },
+    NAME: wordArg("The alias, without the domain"),
+    to: valueFlag("NODE", "The node that the alias names", { required: true }),
+    address: valueFlag("IP", "An address in a subnet that the node routes, instead of the node's own"),
   },
   examples: [
     `${brand.executable} admin name create acme db --to beta`,
@@ -68,7 +65,7 @@ export const create: Implementation = {
 export const remove: Implementation = {
   args: {
     ...orgArg,
-    NAME: { type: "positional", description: "The alias, without the domain, or its number" },
+    NAME: wordArg("The alias, without the domain, or its number"),
   },
   examples: [`${brand.executable} admin name delete acme db`],
   async run(context) {

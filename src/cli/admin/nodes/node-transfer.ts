@@ -8,6 +8,7 @@ import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
 import { nodeArg, nodeByName } from "../lookup.ts";
+import { switchFlag, valueFlag } from "../../values.ts";
 
 export const transfer: Implementation = {
   notes:
@@ -16,8 +17,8 @@ export const transfer: Implementation = {
   args: {
     ...orgArg,
     ...nodeArg,
-    to: { type: "string", valueHint: "EMAIL", description: "The member whose node it becomes" },
-    "to-organization": { type: "boolean", description: "It becomes the organization's" },
+    to: valueFlag("EMAIL", "The member whose node it becomes"),
+    "to-organization": switchFlag("It becomes the organization's"),
   },
   examples: [
     `${brand.executable} admin node transfer acme laptop --to ada@example.org`,

@@ -8,7 +8,7 @@ import { quoteWord } from "../../../base/quote.ts";
 import type { Node } from "../../../protocol/node.ts";
 import { sessionsEndedHeader } from "../../../protocol/sign-in.ts";
 import type { Implementation } from "../../command.ts";
-import type { Values } from "../../values.ts";
+import { switchFlag, valueFlag, wordArg, type Values } from "../../values.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
 import type { Cell } from "../../table.ts";
@@ -20,15 +20,12 @@ import { ownerOf, ownersOf, roleOf, stateOf } from "./node-cells.ts";
 export const list: Implementation = {
   args: {
     ...orgArg,
-    revoked: { type: "boolean", description: "List revoked nodes, and when they were revoked" },
-    mine: { type: "boolean", description: "List only your own nodes" },
-    offline: { type: "boolean", description: "List only active nodes that are not in contact" },
-    group: { type: "string", valueHint: "G", description: "List only the nodes of this group" },
-    versions: { type: "boolean", description: "List the versions of engine and agent, and the platform" },
-    certificates: {
-      type: "boolean",
-      description: "List the end of each certificate; the one that ends first is on top",
-    },
+    revoked: switchFlag("List revoked nodes, and when they were revoked"),
+    mine: switchFlag("List only your own nodes"),
+    offline: switchFlag("List only active nodes that are not in contact"),
+    group: valueFlag("G", "List only the nodes of this group"),
+    versions: switchFlag("List the versions of engine and agent, and the platform"),
+    certificates: switchFlag("List the end of each certificate; the one that ends first is on top"),
   },
   examples: [
     `${brand.executable} admin node list acme`,
@@ -107,18 +104,12 @@ const furtherColumns = {
 const endMsOf = ({ certificate }: Node): number =>
   certificate === null ? Infinity : Date.parse(certificate.not_after);
 
-const groupFlag = { type: "string", valueHint: "G", repeatable: true } as const;
-
 export const create: Implementation = {
   args: {
     ...orgArg,
     ...nodeArg,
-    "ip-address": {
-      type: "string",
-      valueHint: "A",
-      description: "The overlay address (default: the next free one)",
-    },
-    group: { ...groupFlag, description: "A group of the node (repeatable)" },
+    "ip-address": valueFlag("A", "The overlay address (default: the next free one)"),
+    group: valueFlag("G", "A group of the node (repeatable)", { repeatable: true }),
   },
   examples: [`${brand.executable} admin node create acme laptop --group staff`],
   async run(context) {
@@ -151,7 +142,7 @@ export const rename: Implementation = {
   args: {
     ...orgArg,
     ...nodeArg,
-    NEW: { type: "positional", description: "The new name" },
+    NEW: wordArg("The new name"),
   },
   examples: [`${brand.executable} admin node rename acme laptop adas-laptop`],
   async run(context) {
@@ -164,7 +155,7 @@ export const rename: Implementation = {
   },
 };
 
-const reasonFlag = { type: "string", valueHint: "TEXT", description: "The reason to tell the node" } as const;
+const reasonFlag = valueFlag("TEXT", "The reason to tell the node");
 
 export const revoke: Implementation = {
   args: { ...orgArg, ...nodeArg, reason: reasonFlag },

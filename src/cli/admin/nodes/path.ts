@@ -7,21 +7,17 @@ import { given } from "../../../base/given.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read } from "../api.ts";
 import { nodeByName } from "../lookup.ts";
+import { valueFlag } from "../../values.ts";
 
 export const list: Implementation = {
   args: {
     ...orgArg,
-    node: { type: "string", valueHint: "NODE", description: "Only the paths of this node" },
-    path: {
-      type: "string",
-      valueHint: "direct|relayed|none|unknown",
-      description: "Only paths of this kind",
-    },
-    probe: {
-      type: "string",
-      valueHint: "answers|broken|not_probed",
-      description: "Only paths whose probes are answered, are no longer answered, or were not sent",
-    },
+    node: valueFlag("NODE", "Only the paths of this node"),
+    path: valueFlag("direct|relayed|none|unknown", "Only paths of this kind"),
+    probe: valueFlag(
+      "answers|broken|not_probed",
+      "Only paths whose probes are answered, are no longer answered, or were not sent",
+    ),
   },
   examples: [
     `${brand.executable} admin path list acme`,

@@ -9,10 +9,11 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { isNumber } from "../lookup.ts";
 import { read, write, type Api, type Prepared } from "../api.ts";
+import { switchFlag, wordArg } from "../../values.ts";
 
 const registrationsIn = (api: Api, slug: string, { isApproved }: { isApproved: boolean }) =>
   api.all(registrationsApi.list, { slug }, isApproved ? { state: "approved" } : {});
-const approvedFlag = (description: string) => ({ approved: { type: "boolean", description } }) as const;
+const approvedFlag = (description: string) => ({ approved: switchFlag(description) }) as const;
 
 export const list: Implementation = {
   notes: `Compare KEY with what the machine shows. \`${brand.executable} admin org update ORG --approval all\` makes new machines wait.`,
@@ -59,8 +60,8 @@ function roleOf({ is_lighthouse, is_relay }: { is_lighthouse: boolean; is_relay:
 }
 
 const waitingArg = {
-  ID: { type: "positional", description: "The number that the list shows" },
-} as const;
+  ID: wordArg("The number that the list shows"),
+};
 
 /**
  * Approves or refuses the registration of the word ID. It is named by its number only: another machine may ask with the same

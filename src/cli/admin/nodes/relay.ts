@@ -9,6 +9,7 @@ import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { nodeByName } from "../lookup.ts";
+import { wordArg } from "../../values.ts";
 
 const sizeOf = (bytes: number | null) => (bytes === null ? null : formatSize(bytes));
 
@@ -44,8 +45,8 @@ export const limit: Implementation = {
     "other relays, or lose each other. The limit is looked at about once a minute, so a little more may be forwarded.",
   args: {
     ...orgArg,
-    NODE: { type: "positional", description: "The name of the relay" },
-    LIMIT: { type: "positional", description: "A size such as 500GB, for each month, or none" },
+    NODE: wordArg("The name of the relay"),
+    LIMIT: wordArg("A size such as 500GB, for each month, or none"),
   },
   examples: [
     `${brand.executable} admin relay limit acme lh1 500GB`,

@@ -21,14 +21,11 @@ import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked, isNumber } from "../lookup.ts";
 import { readSettings, settingFlags } from "../setting-flags.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 
 const idArg = {
-  ID: {
-    type: "positional",
-    description: "The number of the rollout; without it the newest one",
-    required: false,
-  },
-} as const;
+  ID: wordArg("The number of the rollout; without it the newest one", { required: false }),
+};
 const commands = `${brand.executable} admin rollout`;
 const settingsInRings = {
   ...overridesSetting,
@@ -129,26 +126,16 @@ export const create: Implementation = {
     "Settings need no permission. Nodes with an agent before 0.2.0 get them at the end.",
   args: {
     ...orgArg,
-    agent: { type: "string", valueHint: "V", description: "Update the agent to this version" },
-    engine: { type: "string", valueHint: "V", description: "Update the engine to this version" },
+    agent: valueFlag("V", "Update the agent to this version"),
+    engine: valueFlag("V", "Update the engine to this version"),
     ...settingFlags({ settings: settingsInRings }),
-    group: {
-      type: "string",
-      valueHint: "G",
-      repeatable: true,
-      description: "Only nodes of this group (repeatable; default: all nodes)",
-    },
-    hours: {
-      type: "string",
-      valueHint: "DAYS:FROM-UNTIL",
-      repeatable: true,
-      description: "Only then, in each node's own time: 22-5, or sat,sun:0-24 (repeatable; default: always)",
-    },
-    watch: {
-      type: "string",
-      valueHint: "D",
-      description: `How long a ring is watched (default: ${usualWatchS / 60}m)`,
-    },
+    group: valueFlag("G", "Only nodes of this group (repeatable; default: all nodes)", { repeatable: true }),
+    hours: valueFlag(
+      "DAYS:FROM-UNTIL",
+      "Only then, in each node's own time: 22-5, or sat,sun:0-24 (repeatable; default: always)",
+      { repeatable: true },
+    ),
+    watch: valueFlag("D", `How long a ring is watched (default: ${usualWatchS / 60}m)`),
   },
   examples: [
     `${commands} create acme --engine 1.12.0`,

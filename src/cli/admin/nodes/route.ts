@@ -9,22 +9,21 @@ import { quoteWord } from "../../../base/quote.ts";
 import { maxMetric } from "../../../protocol/routing/advertised.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import type { Flags } from "../../values.ts";
+import { switchFlag, valueFlag, wordArg, type Flags } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, nodeByName } from "../lookup.ts";
 
 const networkArg = {
-  NETWORK: { type: "positional", description: "The network as other nodes see it, such as 192.168.7.0/24" },
-} as const;
+  NETWORK: wordArg("The network as other nodes see it, such as 192.168.7.0/24"),
+};
 const viaFlag = (description: string): Flags => ({
-  via: { type: "string", valueHint: "NODE", repeatable: true, description },
+  via: valueFlag("NODE", description, { repeatable: true }),
 });
-const metricFlag: Flags = {
-  metric: {
-    type: "string",
-    valueHint: "N",
-    description: `Lower is preferred, 0 to ${maxMetric}; 100 unless set. Among equals nodes take the nearest router`,
-  },
+const metricFlag = {
+  metric: valueFlag(
+    "N",
+    `Lower is preferred, 0 to ${maxMetric}; 100 unless set. Among equals nodes take the nearest router`,
+  ),
 };
 type Router = Route["routers"][number];
 
@@ -138,11 +137,9 @@ export const update: Implementation = {
     ...networkArg,
     ...viaFlag("Only this router (repeatable); otherwise all of the network"),
     ...metricFlag,
-    maintenance: {
-      type: "boolean",
-      description: "Use the other routers, as long as one of them works",
+    maintenance: switchFlag("Use the other routers, as long as one of them works", {
       negativeDescription: "Use it again",
-    },
+    }),
   },
   examples: [
     `${brand.executable} admin route update acme 192.168.7.0/24 --via router1 --maintenance`,

@@ -10,28 +10,19 @@ import { orgArg } from "../../server/server-flags.ts";
 import { read } from "../api.ts";
 import { momentOf } from "../events.ts";
 import { nodeByName } from "../lookup.ts";
+import { switchFlag, valueFlag } from "../../values.ts";
 
 export const list: Implementation = {
   args: {
     ...orgArg,
-    from: { type: "string", valueHint: "NODE", description: "Only flows that this node began" },
-    to: { type: "string", valueHint: "NODE", description: "Only flows to this node" },
-    since: {
-      type: "string",
-      valueHint: "TIME",
-      description:
-        "Only flows since then: 24h (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC (default: 7d)",
-    },
-    unanswered: {
-      type: "boolean",
-      description: "Only flows that nothing answered: a missing rule, or a scan",
-    },
-    limit: {
-      type: "string",
-      valueHint: "N",
-      default: "200",
-      description: `How many kinds, at most ${maxFlows}`,
-    },
+    from: valueFlag("NODE", "Only flows that this node began"),
+    to: valueFlag("NODE", "Only flows to this node"),
+    since: valueFlag(
+      "TIME",
+      "Only flows since then: 24h (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC (default: 7d)",
+    ),
+    unanswered: switchFlag("Only flows that nothing answered: a missing rule, or a scan"),
+    limit: valueFlag("N", `How many kinds, at most ${maxFlows}`, { default: "200" }),
   },
   notes: `Nodes report flows where the organization wants it: \`${brand.executable} admin org update ORG --flows on\`. Counts are of
 whole days (UTC). A flow that an engine refuses is seen by its sender alone. Each run is an event of the audit log.`,

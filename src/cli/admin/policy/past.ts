@@ -11,28 +11,18 @@ import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
 import { countOf, protocolAndPort } from "../../../base/quantities.ts";
 import type { Context, Implementation } from "../../command.ts";
-import type { Flags } from "../../values.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 import { read } from "../api.ts";
 import { fileByName } from "../lookup.ts";
 import { momentOf } from "../events.ts";
 
-export const pastFlags: Flags = {
-  at: {
-    type: "string",
-    valueHint: "TIME",
-    description:
-      "At this moment: 24h (ago), 2026-03-01 or 2026-03-01T12:00Z, in UTC, or with a zone as +02:00",
-  },
-  head: {
-    type: "string",
-    valueHint: "HASH",
-    description: "With --at: find this hash, which you noted earlier, in the audit log",
-  },
-  report: {
-    type: "string",
-    valueHint: "FILE",
-    description: "With --at: write the signed report to this new file",
-  },
+export const pastFlags = {
+  at: valueFlag(
+    "TIME",
+    "At this moment: 24h (ago), 2026-03-01 or 2026-03-01T12:00Z, in UTC, or with a zone as +02:00",
+  ),
+  head: valueFlag("HASH", "With --at: find this hash, which you noted earlier, in the audit log"),
+  report: valueFlag("FILE", "With --at: write the signed report to this new file"),
 };
 
 /** Whether --at is given. Throws usage for a flag that needs it. */
@@ -121,17 +111,9 @@ export const verifyReport: Implementation = {
     "named when you asked for the report. Without one of them, it says what is unproved. Exit status 1: something is wrong, " +
     "unproved or doubtful.",
   args: {
-    FILE: { type: "positional", description: "Read this report, which `policy test --report` wrote" },
-    key: {
-      type: "string",
-      valueHint: "FILE",
-      description: "Read the order key of the organization, or node-config.json of a node",
-    },
-    head: {
-      type: "string",
-      valueHint: "HASH",
-      description: "A hash of the audit log that you noted earlier",
-    },
+    FILE: wordArg("Read this report, which `policy test --report` wrote"),
+    key: valueFlag("FILE", "Read the order key of the organization, or node-config.json of a node"),
+    head: valueFlag("HASH", "A hash of the audit log that you noted earlier"),
   },
   examples: [`${brand.executable} admin audit verify-report db1.report --key node-config.json --head HASH`],
   async run({ values, words, output }) {

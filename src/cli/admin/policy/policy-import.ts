@@ -5,22 +5,16 @@ import { brand } from "../../../brand.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { read } from "../api.ts";
 import { readPolicy } from "./policy.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 
 export const importing: Implementation = {
   args: {
-    FILE: { type: "positional", description: "Their policy (HuJSON or JSON), - for standard input" },
-    from: {
-      type: "string",
-      valueHint: "tailscale|headscale",
-      description: "Whose policy it is",
-      required: true,
-    },
-    "org-slug": {
-      type: "string",
-      valueHint: "ORG",
-      description:
-        "The organization that it is for. Networks as sources are imported if they do not overlap its overlay; without this, none is",
-    },
+    FILE: wordArg("Their policy (HuJSON or JSON), - for standard input"),
+    from: valueFlag("tailscale|headscale", "Whose policy it is", { required: true }),
+    "org-slug": valueFlag(
+      "ORG",
+      "The organization that it is for. Networks as sources are imported if they do not overlap its overlay; without this, none is",
+    ),
   },
   notes: "Changes nothing. Each line that has no equal is named on standard error, with the reason.",
   examples: [

@@ -11,17 +11,16 @@ import { read, type Api } from "../api.ts";
 import { nodeByName } from "../lookup.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
 import { pruneFlag, readPolicy } from "./policy.ts";
+import { wordArg } from "../../values.ts";
 
 export const test: Implementation = {
   args: {
     ...orgArg,
-    FILE: {
-      type: "positional",
+    FILE: wordArg("A policy: run its tests on the state that it would make. Or the sender, a node", {
       required: false,
-      description: "A policy: run its tests on the state that it would make. Or the sender, a node",
-    },
-    TO: { type: "positional", required: false, description: "The receiver, a node" },
-    PORT: { type: "positional", required: false, description: "5432, tcp/5432, udp/53 or icmp" },
+    }),
+    TO: wordArg("The receiver, a node", { required: false }),
+    PORT: wordArg("5432, tcp/5432, udp/53 or icmp", { required: false }),
     ...pruneFlag,
     ...pastFlags,
   },

@@ -11,20 +11,17 @@ import { quoteWord } from "../../../base/quote.ts";
 import { countOf } from "../../../base/quantities.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import type { Args, Flags } from "../../values.ts";
+import { switchFlag, valueFlag, wordArg } from "../../values.ts";
 import { read, write } from "../api.ts";
 import { momentOf } from "../events.ts";
 import { fileByName } from "../lookup.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
 
-const fileArg: Args = {
-  FILE: { type: "positional", description: "The policy: YAML or JSON, - for standard input" },
+const fileArg = {
+  FILE: wordArg("The policy: YAML or JSON, - for standard input"),
 };
-export const pruneFlag: Flags = {
-  prune: {
-    type: "boolean",
-    description: "Also remove rules, routes, relays, aliases and groups that the file does not name",
-  },
+export const pruneFlag = {
+  prune: switchFlag("Also remove rules, routes, relays, aliases and groups that the file does not name"),
 };
 
 /** The text of a policy file, unchanged, since the control plane keeps it. "-" is standard input. */
@@ -63,12 +60,10 @@ export const get: Implementation = {
 export const propose: Implementation = {
   args: {
     ...orgArg,
-    since: {
-      type: "string",
-      valueHint: "TIME",
-      description:
-        "Look at flows since then: 14d (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC (default: 30d, all that are kept)",
-    },
+    since: valueFlag(
+      "TIME",
+      "Look at flows since then: 14d (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC (default: 30d, all that are kept)",
+    ),
   },
   notes:
     "Today's rules narrowed to what reported flows used, where every node on a rule's target side reported completely for the\n" +
@@ -123,16 +118,8 @@ export const apply: Implementation = {
     ...orgArg,
     ...fileArg,
     ...pruneFlag,
-    "policy-version": {
-      type: "string",
-      valueHint: "N",
-      description: "The version that `plan` named: refuse if the policy has changed since",
-    },
-    confirm: {
-      type: "string",
-      valueHint: "TIME",
-      description: "Go back after this time (10m) unless `policy confirm` is run",
-    },
+    "policy-version": valueFlag("N", "The version that `plan` named: refuse if the policy has changed since"),
+    confirm: valueFlag("TIME", "Go back after this time (10m) unless `policy confirm` is run"),
   },
   examples: [
     `${brand.executable} admin policy apply acme policy.yaml --prune --confirm 10m`,
@@ -186,11 +173,7 @@ export const revert: Implementation = {
 export const update: Implementation = {
   args: {
     ...orgArg,
-    "by-file": {
-      type: "string",
-      valueHint: "on|off",
-      description: "on: rules, groups and memberships are changed by `policy apply` only",
-    },
+    "by-file": valueFlag("on|off", "on: rules, groups and memberships are changed by `policy apply` only"),
   },
   examples: [`${brand.executable} admin policy update acme --by-file on`],
   async run(context) {

@@ -10,7 +10,7 @@ import type { Context, Implementation } from "../../command.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
-import type { Flags, Values } from "../../values.ts";
+import { valueFlag, wordArg, type Values } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, isNumber, missingGroups, sayNewGroups } from "../lookup.ts";
 import { linesOf, openedNetworks, openedText, type Opened, type Opening } from "./opened-networks.ts";
@@ -48,32 +48,19 @@ export const list: Implementation = {
 };
 
 const ruleFlags = {
-  direction: {
-    type: "string",
-    valueHint: "inbound|outbound",
-    description: "Direction, seen from the target",
-  },
-  protocol: { type: "string", valueHint: "any|tcp|udp|icmp", description: "Protocol" },
-  ports: { type: "string", valueHint: "P", description: "any, a port, or a range such as 8000-8010" },
-  peer: {
-    type: "string",
-    valueHint: "SIDE",
-    description:
-      "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member), idp:GROUP (the nodes of the users who have the group at a provider of identities), self (the nodes with the same owner) or a network",
-  },
-  target: {
-    type: "string",
-    valueHint: "SIDE",
-    description:
-      "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP; or network:CIDR, a network behind nodes and not these nodes themselves",
-  },
-  description: {
-    type: "string",
-    valueHint: "TEXT",
-    clears: true,
-    description: 'A description; "" clears it',
-  },
-} as const satisfies Flags;
+  direction: valueFlag("inbound|outbound", "Direction, seen from the target"),
+  protocol: valueFlag("any|tcp|udp|icmp", "Protocol"),
+  ports: valueFlag("P", "any, a port, or a range such as 8000-8010"),
+  peer: valueFlag(
+    "SIDE",
+    "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member), idp:GROUP (the nodes of the users who have the group at a provider of identities), self (the nodes with the same owner) or a network",
+  ),
+  target: valueFlag(
+    "SIDE",
+    "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP; or network:CIDR, a network behind nodes and not these nodes themselves",
+  ),
+  description: valueFlag("TEXT", 'A description; "" clears it', { clears: true }),
+};
 
 /** The rule without flags. The `default` of a flag is only shown in the help (values.ts). */
 const anyTraffic = {
@@ -135,7 +122,7 @@ export const create: Implementation = {
 export const update: Implementation = {
   args: {
     ...orgArg,
-    ID: { type: "positional", description: "The rule's number" },
+    ID: wordArg("The rule's number"),
     ...ruleFlags,
   },
   examples: [`${brand.executable} admin rule update acme 3 --ports 8443 --peer group:staff`],
@@ -238,7 +225,7 @@ function readId(id: string): number {
 }
 
 export const remove: Implementation = {
-  args: { ...orgArg, ID: { type: "positional", description: "The rule's number" } },
+  args: { ...orgArg, ID: wordArg("The rule's number") },
   examples: [`${brand.executable} admin rule delete acme 3`],
   async run(context) {
     const [slug = "", word = ""] = context.words;

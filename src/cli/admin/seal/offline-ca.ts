@@ -7,6 +7,7 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
 import { leastPassphrase, passphraseFlag, readPassphrase, requireLong } from "../passphrase.ts";
+import { wordArg } from "../../values.ts";
 
 export const makeCa: Implementation = {
   notes: `Writes the key to FILE and the certificate to FILE.crt, and sends the certificate: all nodes trust this CA from then on. The key is
@@ -14,7 +15,7 @@ encrypted with a passphrase of at least ${leastPassphrase} characters, in Nebula
 of a signer, not on the control plane. Only an owner can send the certificate. If both files are there already, it sends the certificate again.`,
   args: {
     ...orgArg,
-    FILE: { type: "positional", description: "File of the encrypted key" },
+    FILE: wordArg("File of the encrypted key"),
     passphrase: passphraseFlag,
   },
   examples: [`${brand.executable} admin seal ca acme acme-offline.key`],

@@ -5,15 +5,13 @@ import { join } from "node:path";
 import { profilesDirectory } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Context } from "../../command.ts";
-import type { Flags } from "../../values.ts";
+import { valueFlag } from "../../values.ts";
 
-export const recordsFlag: Flags = {
-  records: {
-    type: "string",
-    valueHint: "DIR",
-    description:
-      "Where this signer's seals and certificates are noted (default: beside the profiles of `login`)",
-  },
+export const recordsFlag = {
+  records: valueFlag(
+    "DIR",
+    "Where this signer's seals and certificates are noted (default: beside the profiles of `login`)",
+  ),
 };
 
 /** A seal that was signed here. */

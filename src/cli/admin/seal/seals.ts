@@ -12,7 +12,7 @@ import { quoteWord } from "../../../base/quote.ts";
 import { confirmWord } from "../../ask.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import type { Flags } from "../../values.ts";
+import { switchFlag, valueFlag, wordArg } from "../../values.ts";
 import { read, write } from "../api.ts";
 
 type Answer = AnswerOf<typeof sealsApi.list>;
@@ -20,13 +20,10 @@ type NextSeal = typeof import("../../../server/config/next-seal.ts");
 type OpenedSeal = ReturnType<NextSeal["newestAfter"]>;
 type Signer = ReturnType<NextSeal["readSigner"]>;
 
-const signerFlag: Flags = {
-  signer: {
-    type: "string",
-    valueHint: "FILE",
+const signerFlag = {
+  signer: valueFlag("FILE", "The public half of a signer's Ed25519 key (.pub); repeat it for each signer", {
     repeatable: true,
-    description: "The public half of a signer's Ed25519 key (.pub); repeat it for each signer",
-  },
+  }),
 };
 
 const howToSign = (slug: string) =>
@@ -37,10 +34,7 @@ export const init: Implementation = {
 sign on standard output. Each signer signs it. Nodes that hold a seal tell what it would refuse, and refuse nothing until \`sign --enforce\`.`,
   args: {
     ...orgArg,
-    observe: {
-      type: "boolean",
-      description: "Nodes tell what the seal would refuse. `sign --enforce` follows",
-    },
+    observe: switchFlag("Nodes tell what the seal would refuse. `sign --enforce` follows"),
     ...signerFlag,
   },
   examples: [
@@ -69,12 +63,11 @@ limits, what is gained (also which nodes reach which), then what is lost. The te
 the last \`publish\` printed. The control plane keeps the seals that changed the signers, and the newest; of another one give the file.`,
   args: {
     ...orgArg,
-    known: {
-      type: "string",
-      valueHint: "HASH|FILE",
-      required: true,
-      description: "The last seal that you signed or reviewed: its hash, at least 16 digits, or its file",
-    },
+    known: valueFlag(
+      "HASH|FILE",
+      "The last seal that you signed or reviewed: its hash, at least 16 digits, or its file",
+      { required: true },
+    ),
     ...signerFlag,
   },
   examples: [`${brand.executable} admin seal review acme --known 5f0c9a2b7d31e486 > acme-2.seal`],
@@ -95,13 +88,12 @@ export const publish: Implementation = {
 \`review\` asks for it. A token needs the scope policy, of an administrator.`,
   args: {
     ...orgArg,
-    FILE: { type: "positional", description: "The seal, as `init` or `review` printed it" },
-    signature: {
-      type: "string",
-      valueHint: "FILE",
-      repeatable: true,
-      description: "A signature by ssh-keygen (default: FILE.sig); repeat it for each signature",
-    },
+    FILE: wordArg("The seal, as `init` or `review` printed it"),
+    signature: valueFlag(
+      "FILE",
+      "A signature by ssh-keygen (default: FILE.sig); repeat it for each signature",
+      { repeatable: true },
+    ),
   },
   examples: [`${brand.executable} admin seal publish acme acme-1.seal`],
   async run(context) {
@@ -134,7 +126,7 @@ export const publish: Implementation = {
 export const forget: Implementation = {
   notes: `For an organization whose signers are all lost: the control plane hands its seals out no more. Each node keeps the seal that it
 holds until root runs \`${brand.executable} unseal\` there. Then begin again with \`init\`. It asks first.`,
-  args: { ...orgArg, yes: { type: "boolean", description: "Ask nothing" } },
+  args: { ...orgArg, yes: switchFlag("Ask nothing") },
   examples: [`${brand.executable} admin seal forget acme`],
   async run(context) {
     const { settings, system, values, words } = context;

@@ -13,7 +13,7 @@ import { quoteWord } from "../../../base/quote.ts";
 import { countOf } from "../../../base/quantities.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import type { Flags } from "../../values.ts";
+import { switchFlag, valueFlag } from "../../values.ts";
 import { write, type Api } from "../api.ts";
 import { passphraseFlag, readPassphrase } from "../passphrase.ts";
 import { requireWords } from "./host-key-words.ts";
@@ -27,64 +27,27 @@ type OpenedSeal = ReturnType<NextSeals["newestAfter"]>;
 type Content = Parameters<NextSeals["changesOf"]>[1];
 type Answer = AnswerOf<typeof sealsApi.list>;
 
-const signFlags: Flags = {
-  ca: {
-    type: "string",
-    valueHint: "FILE",
-    required: true,
-    description: "File of the offline CA's key, as `seal ca` wrote it",
-  },
-  key: {
-    type: "string",
-    valueHint: "FILE",
-    required: true,
-    description: "Your SSH key, as for `ssh-keygen -f`",
-  },
-  known: {
-    type: "string",
-    valueHint: "HASH|FILE",
-    description: "The last seal that you know, if your records have none",
-  },
-  privileged: {
-    type: "string",
-    valueHint: "GROUP",
-    repeatable: true,
-    description: "Only the offline CA gives this group from now on",
-  },
-  "not-privileged": {
-    type: "string",
-    valueHint: "GROUP",
-    repeatable: true,
-    description: "The control plane may give this group again",
-  },
-  open: {
-    type: "string",
-    valueHint: "NODE",
-    repeatable: true,
-    description: "This sealed node serves unprivileged nodes too",
-  },
-  closed: {
-    type: "string",
-    valueHint: "NODE",
-    repeatable: true,
-    description: "This sealed node has tunnels with sealed nodes alone",
-  },
-  words: {
-    type: "string",
-    valueHint: "NODE=WORDS",
-    repeatable: true,
-    description: "The words of a node's host key, from its machine (default: ask on the terminal)",
-  },
-  "end-ca": {
-    type: "string",
-    valueHint: "FINGERPRINT",
-    repeatable: true,
-    description:
-      "Replace the certificates of this offline CA by those of --ca. Repeat it later: then nodes no longer trust it",
-  },
-  enforce: { type: "boolean", description: "Nodes refuse from now on what the seal does not say" },
-  observe: { type: "boolean", description: "Nodes only tell it" },
-  yes: { type: "boolean", description: "Do not ask after the changes are shown" },
+const signFlags = {
+  ca: valueFlag("FILE", "File of the offline CA's key, as `seal ca` wrote it", { required: true }),
+  key: valueFlag("FILE", "Your SSH key, as for `ssh-keygen -f`", { required: true }),
+  known: valueFlag("HASH|FILE", "The last seal that you know, if your records have none"),
+  privileged: valueFlag("GROUP", "Only the offline CA gives this group from now on", { repeatable: true }),
+  "not-privileged": valueFlag("GROUP", "The control plane may give this group again", { repeatable: true }),
+  open: valueFlag("NODE", "This sealed node serves unprivileged nodes too", { repeatable: true }),
+  closed: valueFlag("NODE", "This sealed node has tunnels with sealed nodes alone", { repeatable: true }),
+  words: valueFlag(
+    "NODE=WORDS",
+    "The words of a node's host key, from its machine (default: ask on the terminal)",
+    { repeatable: true },
+  ),
+  "end-ca": valueFlag(
+    "FINGERPRINT",
+    "Replace the certificates of this offline CA by those of --ca. Repeat it later: then nodes no longer trust it",
+    { repeatable: true },
+  ),
+  enforce: switchFlag("Nodes refuse from now on what the seal does not say"),
+  observe: switchFlag("Nodes only tell it"),
+  yes: switchFlag("Do not ask after the changes are shown"),
 };
 
 export const sign: Implementation = {

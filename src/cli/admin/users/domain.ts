@@ -8,8 +8,9 @@ import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";
+import { wordArg } from "../../values.ts";
 
-const domainArg = { DOMAIN: { type: "positional", description: "A domain such as example.org" } } as const;
+const domainArg = { DOMAIN: wordArg("A domain such as example.org") };
 
 const numberOf = (api: Api, slug: string, word: string) => {
   const list = () => api.call(domainsApi.list, { slug });

@@ -7,6 +7,7 @@ import { readPassword } from "./user.ts";
 import { factorsApi, signInRulesApi, totpApi } from "../../../api/factors/factors.ts";
 import { request } from "../../../api/request.ts";
 import { read, write } from "../api.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 
 export const list: Implementation = {
   examples: [`${brand.executable} admin factor list`],
@@ -27,12 +28,8 @@ export const add: Implementation = {
 password if this is your first second factor. Then, with --code, it takes the app's first code, and prints recovery codes
 once: each replaces the app one time. Keep them away from the phone.`,
   args: {
-    code: { type: "string", valueHint: "CODE", description: "The first code that the new app shows" },
-    "password-file": {
-      type: "string",
-      valueHint: "FILE",
-      description: "Read your password from a file (- is standard input)",
-    },
+    code: valueFlag("CODE", "The first code that the new app shows"),
+    "password-file": valueFlag("FILE", "Read your password from a file (- is standard input)"),
   },
   examples: [`${brand.executable} admin factor add`, `${brand.executable} admin factor add --code 123456`],
   async run(context) {
@@ -83,7 +80,7 @@ export const codes: Implementation = {
 
 export const staff: Implementation = {
   args: {
-    RULE: { type: "positional", description: "required or optional" },
+    RULE: wordArg("required or optional"),
   },
   examples: [`${brand.executable} admin factor staff required`],
   async run(context) {

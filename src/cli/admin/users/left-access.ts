@@ -7,13 +7,13 @@ import type * as api from "../../../api/left-access.ts";
 import { leaverSettings } from "../../../api/users.ts";
 import { settingFlags } from "../setting-flags.ts";
 import type { CommandOutput } from "../../command.ts";
-import type { Flags, Values } from "../../values.ts";
+import { switchFlag, type Values } from "../../values.ts";
 
 type AccessReport = InferInput<typeof api.AccessReport>;
 type AccessItem = AccessReport["access_left"][number];
 
-export const revokeNodesFlag: Flags = {
-  "revoke-nodes": { type: "boolean", description: "Also revoke the nodes that were registered this way" },
+export const revokeNodesFlag = {
+  "revoke-nodes": switchFlag("Also revoke the nodes that were registered this way"),
 };
 
 export const leaverFlags = settingFlags(leaverSettings);

@@ -11,16 +11,15 @@ import { confirmable, ownerIdFlag } from "../../join/owner-flags.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Cell } from "../../table.ts";
 import { given } from "../../../base/given.ts";
-import type { Args } from "../../values.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, memberByEmail } from "../lookup.ts";
 
-const emailArg: Args = { EMAIL: { type: "positional", description: "The member's e-mail address" } };
-const roleFlag = {
-  type: "string",
-  valueHint: roles.join("|"),
-  description: "member reads, admin changes nodes, groups, rules and tokens, owner does everything",
-} as const;
+const emailArg = { EMAIL: wordArg("The member's e-mail address") };
+const roleFlag = valueFlag(
+  roles.join("|"),
+  "member reads, admin changes nodes, groups, rules and tokens, owner does everything",
+);
 
 const membersOf = (api: Api, slug: string) => api.all(membersApi.list, { slug });
 

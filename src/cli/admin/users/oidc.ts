@@ -10,23 +10,19 @@ import type { GivenOf } from "../../../api/endpoint.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import type { Context, Implementation } from "../../command.ts";
-import type { Flags } from "../../values.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf } from "../lookup.ts";
 import { readSettings, settingFlags } from "../setting-flags.ts";
 
-const orgFlag: Flags = {
-  org: {
-    type: "string",
-    valueHint: "ORG",
-    description: "A provider of this organization only; without it, of the installation",
-  },
+const orgFlag = {
+  org: valueFlag("ORG", "A provider of this organization only; without it, of the installation"),
 };
 /** The scope: providers of this organization, or of the installation. */
 const orgOf = ({ values }: Pick<Context, "values">) => values.text("org");
 const providerArg = {
-  PROVIDER: { type: "positional", description: "The provider's number or name" },
-} as const;
+  PROVIDER: wordArg("The provider's number or name"),
+};
 /** The name of a new provider is a word, not a flag. */
 const { name: _, ...settingsOfNew } = providerSettings;
 const settingsOf = (slug: string | undefined) =>
@@ -68,15 +64,11 @@ export const create: Implementation = {
 issuer and subject, never by their address. Users of a provider of an organization (--org) are valid in that organization only. On the machine of the control plane this works with any address; serve reaches
 internal ones only with --webhook-allow.`,
   args: {
-    NAME: { type: "positional", description: "The name on the sign-in page" },
-    ISSUER: { type: "positional", description: "The issuer's URL" },
+    NAME: wordArg("The name on the sign-in page"),
+    ISSUER: wordArg("The issuer's URL"),
     ...settingFlags(settingsOfNew, { isNew: true }),
     // Replaces the flag of the setting, whose help is about a change.
-    "client-id": {
-      type: "string",
-      valueHint: "ID",
-      description: "The client that you registered (default: none yet; `oidc update` adds it)",
-    },
+    "client-id": valueFlag("ID", "The client that you registered (default: none yet; `oidc update` adds it)"),
     ...orgFlag,
   },
   examples: [

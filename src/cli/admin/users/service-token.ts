@@ -11,36 +11,28 @@ import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked, memberEmails } from "../lookup.ts";
 import { endOf, makerOf, revokeToken, serviceTokensOf, tokenArg } from "./token.ts";
+import { valueFlag, wordArg } from "../../values.ts";
 
 export const create: Implementation = {
   notes: `A program sends it as \`Authorization: Bearer TOKEN\`, or ${brand.executable} takes it with --access-token-file. It has no
 rights over users, tokens, CAs and settings. It is printed once.`,
   args: {
     ...orgArg,
-    NAME: { type: "positional", description: "A name that identifies it" },
-    role: {
-      type: "string",
-      valueHint: "member|admin",
+    NAME: wordArg("A name that identifies it"),
+    role: valueFlag("member|admin", "member reads, admin changes nodes, rules and settings", {
       default: "member",
-      description: "member reads, admin changes nodes, rules and settings",
-    },
-    expires: {
-      type: "string",
-      valueHint: "D",
-      description: "Lifetime of the token, at most 366d (default: 90d)",
-    },
-    scope: {
-      type: "string",
-      valueHint: "S",
-      repeatable: true,
-      description: "read, nodes, policy or webhooks (repeatable; default: all that the role can use)",
-    },
-    network: {
-      type: "string",
-      valueHint: "NET",
-      repeatable: true,
-      description: "The token is valid only from this network (repeatable; default: from everywhere)",
-    },
+    }),
+    expires: valueFlag("D", "Lifetime of the token, at most 366d (default: 90d)"),
+    scope: valueFlag(
+      "S",
+      "read, nodes, policy or webhooks (repeatable; default: all that the role can use)",
+      { repeatable: true },
+    ),
+    network: valueFlag(
+      "NET",
+      "The token is valid only from this network (repeatable; default: from everywhere)",
+      { repeatable: true },
+    ),
   },
   examples: [`${brand.executable} admin service-token create acme ci --role admin --expires 90d`],
   async run(context) {

@@ -4,7 +4,7 @@
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Context, Implementation } from "../../command.ts";
-import type { Args } from "../../values.ts";
+import { switchFlag, valueFlag, wordArg } from "../../values.ts";
 import { request } from "../../../api/request.ts";
 import { memberSessionsApi, ownSessionsApi, userSessionsApi } from "../../../api/sessions.ts";
 import { read, write, type Api } from "../api.ts";
@@ -15,13 +15,9 @@ a member, for administrators of the organization. With --user alone: those of an
 organizations of its user, so it ends in all of them. NODES lists the nodes whose machine proved that the command line is
 signed in there. When one of them is revoked, the session ends.`;
 
-const userFlags: Args = {
-  org: { type: "string", valueHint: "ORG", description: "With --user: an organization of that user" },
-  user: {
-    type: "string",
-    valueHint: "EMAIL",
-    description: "A member of the organization; without --org any user, for staff (default: you)",
-  },
+const userFlags = {
+  org: valueFlag("ORG", "With --user: an organization of that user"),
+  user: valueFlag("EMAIL", "A member of the organization; without --org any user, for staff (default: you)"),
 };
 
 /** `slug` undefined: staff ask. */
@@ -81,12 +77,8 @@ export const list: Implementation = {
 export const revoke: Implementation = {
   notes,
   args: {
-    ID: {
-      type: "positional",
-      required: false,
-      description: `Number from \`${brand.executable} admin session list\``,
-    },
-    all: { type: "boolean", description: "With --user: sign the user out everywhere" },
+    ID: wordArg(`Number from \`${brand.executable} admin session list\``, { required: false }),
+    all: switchFlag("With --user: sign the user out everywhere"),
     ...userFlags,
   },
   examples: [

@@ -14,49 +14,21 @@ import type { Cell } from "../../table.ts";
 import { given } from "../../../base/given.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, idOf, memberEmails, missingGroups, sayNewGroups } from "../lookup.ts";
+import { switchFlag, valueFlag, wordArg } from "../../values.ts";
 
 export const create: Implementation = {
   args: {
     ...orgArg,
-    uses: {
-      type: "string",
-      valueHint: "N",
-      default: "1",
-      description: "How many machines can register with it",
-    },
-    expires: {
-      type: "string",
-      valueHint: "D",
-      default: usualTokenLife,
-      description: "Lifetime of the token",
-    },
-    group: {
-      type: "string",
-      valueHint: "G",
-      repeatable: true,
-      description: "A group for its nodes (repeatable)",
-    },
-    node: {
-      type: "string",
-      valueHint: "NAME",
-      description: "Only this node can register with it; creates the pending node if there is none",
-    },
-    lighthouse: { type: "boolean", description: "Its nodes can be lighthouses and relays" },
-    ephemeral: {
-      type: "boolean",
-      description: "Its nodes are removed when they stop or are silent: for jobs and containers",
-    },
-    silence: {
-      type: "string",
-      valueHint: "D",
-      description: "Remove an ephemeral node after this silence, from 60s (default: 10m)",
-    },
-    names: { type: "boolean", description: "Tell other nodes the names of ephemeral nodes, too" },
-    approved: {
-      type: "boolean",
-      description: "Its machines need no approval, unless the organization approves all",
-    },
-    name: { type: "string", valueHint: "N", description: "A name that identifies it" },
+    uses: valueFlag("N", "How many machines can register with it", { default: "1" }),
+    expires: valueFlag("D", "Lifetime of the token", { default: usualTokenLife }),
+    group: valueFlag("G", "A group for its nodes (repeatable)", { repeatable: true }),
+    node: valueFlag("NAME", "Only this node can register with it; creates the pending node if there is none"),
+    lighthouse: switchFlag("Its nodes can be lighthouses and relays"),
+    ephemeral: switchFlag("Its nodes are removed when they stop or are silent: for jobs and containers"),
+    silence: valueFlag("D", "Remove an ephemeral node after this silence, from 60s (default: 10m)"),
+    names: switchFlag("Tell other nodes the names of ephemeral nodes, too"),
+    approved: switchFlag("Its machines need no approval, unless the organization approves all"),
+    name: valueFlag("N", "A name that identifies it"),
   },
   examples: [
     `${brand.executable} admin token create acme --uses 3 --expires 2h --group web`,
@@ -174,7 +146,7 @@ export function endOf(at: string | null, now: number): Cell {
   return Date.parse(at) <= now ? { text: `expired ${at}`, mark: "bad" } : `until ${at}`;
 }
 
-export const tokenArg = { ID: { type: "positional", description: "The token's number or name" } } as const;
+export const tokenArg = { ID: wordArg("The token's number or name") };
 
 /** Revokes a registration or service token by its number or name, and says what access remains. */
 export async function revokeToken(context: Context, { isService }: { isService: boolean }): Promise<void> {
@@ -211,7 +183,7 @@ export const revoke: Implementation = {
   args: {
     ...orgArg,
     ...tokenArg,
-    service: { type: "boolean", description: "ID is the number or name of a service token" },
+    service: switchFlag("ID is the number or name of a service token"),
     ...revokeNodesFlag,
   },
   examples: [`${brand.executable} admin token revoke acme 3`],

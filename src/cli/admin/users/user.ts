@@ -8,19 +8,15 @@ import { AppError } from "../../../base/errors.ts";
 import type { Admin } from "../../../server/admin.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { leaverEnds, leaverFlags, resultOfEnding, tokensOf } from "./left-access.ts";
-import { readNamedFile, type Args } from "../../values.ts";
+import { readNamedFile, valueFlag, wordArg } from "../../values.ts";
 import { read, write } from "../api.ts";
 import { onData, onlyPlanned } from "../data.ts";
 import { userByEmail } from "../lookup.ts";
 import { settingFlags } from "../setting-flags.ts";
 import { chooseTarget } from "../target.ts";
 
-const emailArg: Args = { EMAIL: { type: "positional", description: "The user's e-mail address" } };
-const passwordFile = {
-  type: "string",
-  valueHint: "FILE",
-  description: "Read the password from a file (- is standard input)",
-} as const;
+const emailArg = { EMAIL: wordArg("The user's e-mail address") };
+const passwordFile = valueFlag("FILE", "Read the password from a file (- is standard input)");
 
 /** Reads a password from a file, standard input or the terminal, where a new one is typed twice. */
 export async function readPassword(
@@ -115,11 +111,7 @@ the own one, and proves the current one: with the passwords of others, staff cou
   args: {
     ...emailArg,
     "password-file": passwordFile,
-    "current-password-file": {
-      type: "string",
-      valueHint: "FILE",
-      description: "Over the network: read the current password from a file",
-    },
+    "current-password-file": valueFlag("FILE", "Over the network: read the current password from a file"),
   },
   examples: [`${brand.executable} admin user password ada@example.org`],
   async run(context) {
