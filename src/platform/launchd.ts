@@ -1,9 +1,9 @@
 // The daemon as a launchd job: its property list (launchd.plist(5)) and the changes that install or remove it. Must not
-// run programs or write files; apply.ts does that.
+// run programs or write files; machine-changes.ts does that.
 
 import { brand, defaultPlaces } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
-import type { Change } from "./apply.ts";
+import type { Change } from "./machine-changes.ts";
 import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export type LaunchdPlaces = DaemonPlaces & { executable: string };

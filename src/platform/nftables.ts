@@ -6,7 +6,7 @@ import { brand } from "../brand.ts";
 import { messageOf } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
 import { sha256Hex } from "../base/sha256.ts";
-import type { Change } from "./apply.ts";
+import type { Change } from "./machine-changes.ts";
 
 type UsedSystem = Pick<System, "run" | "platform">;
 

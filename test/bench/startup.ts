@@ -11,7 +11,7 @@ import * as v from "valibot";
 import { tokenPairsApi } from "../../src/api/sessions.ts";
 import { TokenPair } from "../../src/protocol/sign-in.ts";
 import { paths } from "../support/paths.ts";
-import { Credentials } from "../../src/protocol/stored.ts";
+import { Credentials } from "../../src/protocol/organization-files.ts";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { makeOrganization, owner, registerNode } from "../support/overlay.ts";
 import { buildProgram, measureStartup } from "../support/startup.ts";

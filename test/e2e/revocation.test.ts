@@ -12,7 +12,7 @@ import { makeCsr } from "../../src/pki/x509.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
 import { Node } from "../../src/protocol/node.ts";
 import { paths } from "../support/paths.ts";
-import { Credentials } from "../../src/protocol/stored.ts";
+import { Credentials } from "../../src/protocol/organization-files.ts";
 import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import { command, enginesOf, startDaemon, untilStatus } from "../support/daemon.ts";
 import { asRoot, describeEngines, describeEveryEngine, engineNamed } from "../support/engines.ts";

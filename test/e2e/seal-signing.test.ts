@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { Event } from "../../src/api/events.ts";
-import { NodeConfig } from "../../src/protocol/stored.ts";
+import { NodeConfig } from "../../src/protocol/organization-files.ts";
 import { agent, agentJson, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { statusOf } from "../support/daemon.ts";
 import { blocksOf } from "../support/documents.ts";

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { planChanges } from "../../src/platform/apply.ts";
+import { planChanges } from "../../src/platform/machine-changes.ts";
 import type { DaemonPlaces } from "../../src/platform/daemon-args.ts";
 import { launchdInstallation, launchdPlist, launchdRemoval, plistPath } from "../../src/platform/launchd.ts";
 import { inCi, installMissing, runSync } from "../support/debian.ts";

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { putTable, readTable, tableRemoval, type TablePart } from "../../src/platform/nftables.ts";
-import { applyChanges } from "../../src/platform/apply.ts";
+import { applyChanges } from "../../src/platform/machine-changes.ts";
 import { realSystem } from "../../src/base/system.ts";
 import { asRoot } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";

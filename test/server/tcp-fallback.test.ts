@@ -6,7 +6,7 @@ import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import type { Organization } from "../../src/api/organizations.ts";
-import { NodeConfig } from "../../src/protocol/stored.ts";
+import { NodeConfig } from "../../src/protocol/organization-files.ts";
 import { makePlaneFallback, storeTcp } from "../../src/server/nodes/contact/plane-fallback.ts";
 import { checkinOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";

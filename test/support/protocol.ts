@@ -24,5 +24,5 @@ export * from "../../src/protocol/second-lighthouse.ts";
 export * from "../../src/protocol/settings.ts";
 export * from "../../src/protocol/shown-groups.ts";
 export * from "../../src/protocol/sign-in.ts";
-export * from "../../src/protocol/stored.ts";
+export * from "../../src/protocol/organization-files.ts";
 export * from "../../src/protocol/values.ts";

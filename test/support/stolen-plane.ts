@@ -14,7 +14,7 @@ import {
 } from "../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../src/protocol/download.ts";
 import type { SignedSeal } from "../../src/protocol/seals/seal.ts";
-import { NodeConfig } from "../../src/protocol/stored.ts";
+import { NodeConfig } from "../../src/protocol/organization-files.ts";
 
 const nowS = Math.floor(Date.now() / 1000);
 const dayS = 86_400;

@@ -21,7 +21,7 @@ export const command: Implementation = {
     const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
     // First whether this system can have systemd at all; below, whether systemd runs and this is root.
     if (!settings.dryRun) requireManager("systemd", system);
-    const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+    const { applyChanges, planChanges } = await import("../../platform/machine-changes.ts");
     const slug = values.text("org-slug");
     const organizations = services
       .readModes(settings.configRoot)

@@ -28,7 +28,7 @@ export const command: Implementation = {
     const { planNamesRemoval } = await import("../../node/enroll/optional-services.ts");
     const { planTask, planTaskRemoval, readModes } = await import("../../node/enroll/services.ts");
     const { requireRoot, requireSafePrograms } = await import("../../node/enroll/service-checks.ts");
-    const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+    const { applyChanges, planChanges } = await import("../../platform/machine-changes.ts");
     const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);
     const { placesForWintun } = await import("../../platform/windows/wintun.ts");

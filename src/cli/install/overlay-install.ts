@@ -103,7 +103,7 @@ export async function runInstall(context: Context, { restarts }: { restarts: boo
   const { settings, system, values, output, log } = context;
   const { installEngine } = await import("../../node/engine/overlay-install.ts");
   const { rememberEngine, rollBackEngine } = await import("../../node/engine/overlay-rollback.ts");
-  const { applyChanges } = await import("../../platform/apply.ts");
+  const { applyChanges } = await import("../../platform/machine-changes.ts");
   const { planUnitEngine } = await import("../../node/enroll/services.ts");
   const { findEngine } = await import("../../node/engine/find-engine.ts");
   const { adaptConfigurations, examineMembers, describeMember, switchEngines } =
@@ -166,7 +166,7 @@ async function plan(
 ): Promise<Step[]> {
   const { planEngine } = await import("../../node/engine/overlay-install.ts");
   const { planRollBack } = await import("../../node/engine/overlay-rollback.ts");
-  const { planChanges } = await import("../../platform/apply.ts");
+  const { planChanges } = await import("../../platform/machine-changes.ts");
   const { planUnitEngine } = await import("../../node/enroll/services.ts");
   const running = await Promise.all(
     members.map(async ({ plan: steps, examine }) => ((await examine()).process === undefined ? [] : steps)),

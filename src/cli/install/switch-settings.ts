@@ -61,7 +61,7 @@ async function awaitSettings(
 async function synchronize(organization: Organization, context: Context) {
   const { settings, system, log } = context;
   const { within } = await import("../../base/within.ts");
-  const { syncThroughDaemon } = await import("../node/through-daemon.ts");
+  const { syncThroughDaemon } = await import("../node/sync-by-daemon.ts");
   const answer = syncThroughDaemon(organization, context).catch(() => undefined);
   await within(system, daemonAnswersWithinMs, answer, undefined);
   const { makeLocalSync } = await import("../../node/contact/local-sync.ts");

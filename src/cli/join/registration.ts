@@ -30,7 +30,7 @@ export async function planEnrollment(enrollment: Enrollment, context: Context): 
   const { settings, system } = context;
   const { planRegistration } = await import("../../node/enroll/register.ts");
   const { planStart } = await import("../../node/enroll/provision-services.ts");
-  const { planChanges } = await import("../../platform/apply.ts");
+  const { planChanges } = await import("../../platform/machine-changes.ts");
   const services = isStarted
     ? [
         ...(await planStart(registration, settings, system)),

@@ -69,7 +69,7 @@ async function planLeaving(
   const { settings, system } = context;
   const { deletionOf, farewellOf, planRemoval } = await import("../../node/enroll/unregister.ts");
   const { serviceRemoval } = await import("../node/stop-overlay.ts");
-  const { planChanges } = await import("../../platform/apply.ts");
+  const { planChanges } = await import("../../platform/machine-changes.ts");
   const { planUndoEdge } = await import("../../node/edge/undo-edge.ts");
   const request = accessToken === undefined ? farewellOf(salvaged) : deletionOf(salvaged);
   const services = planChanges(await serviceRemoval(salvaged, context));

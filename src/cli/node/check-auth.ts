@@ -6,7 +6,7 @@ import type { AuthOutcome } from "../../node/contact/check-auth.ts";
 import type { Chosen, Organization } from "../../node/files/organizations.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
-import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
+import { planSyncThroughDaemon, syncThroughDaemon } from "./sync-by-daemon.ts";
 import { chosenSlug, organizationFlags, worstStatus } from "./organizations.ts";
 import { valueFlag } from "../values.ts";
 

@@ -72,7 +72,7 @@ async function undo({ settings, system, output }: Context): Promise<void> {
   requireRoot(system);
   const { applyPossible, endAllMappings, planAllMappingEnds, undoAllChanges } =
     await import("../../node/edge/undo-edge.ts");
-  const { planChanges } = await import("../../platform/apply.ts");
+  const { planChanges } = await import("../../platform/machine-changes.ts");
   const findChanges = () => undoAllChanges(settings.configRoot, system);
   if (settings.dryRun)
     return output.plan([...planAllMappingEnds(settings.configRoot), ...planChanges(await findChanges())]);

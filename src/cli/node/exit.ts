@@ -188,7 +188,7 @@ async function changeExit(wanted: Wanted, organization: Organization, context: C
   const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   requireRoot(system);
   const { useFromNow, useNone } = await import("../../node/exit/set-exit.ts");
-  const { applyChanges } = await import("../../platform/apply.ts");
+  const { applyChanges } = await import("../../platform/machine-changes.ts");
   if (wanted !== undefined) {
     await useFromNow(organization, wanted, system);
     return applyChanges(await unitChanges(wanted, organization, context), system);
@@ -207,7 +207,7 @@ async function unitChanges(wanted: Wanted, { directory }: Organization, { settin
 }
 
 async function planUnits(wanted: Wanted, organization: Organization, context: Context) {
-  const { planChanges } = await import("../../platform/apply.ts");
+  const { planChanges } = await import("../../platform/machine-changes.ts");
   return planChanges(await unitChanges(wanted, organization, context));
 }
 

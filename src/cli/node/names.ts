@@ -100,7 +100,7 @@ function refuseMisplaced(
 async function switchOn({ settings, system, output, values }: Context): Promise<void> {
   const { planNames } = await import("../../node/enroll/optional-services.ts");
   const { refuseUnsafe, requireRoot, requireSystemd } = await import("../../node/enroll/service-checks.ts");
-  const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+  const { applyChanges, planChanges } = await import("../../platform/machine-changes.ts");
   const { isLinux } = await import("../../platform/network/kernel.ts");
   if (!isLinux(system)) {
     const planned = planNames(settings, system, { search: false, peers: [] });
@@ -142,7 +142,7 @@ async function switchOff(context: Context): Promise<void> {
   const { settings, system, output } = context;
   const { planNamesRemoval } = await import("../../node/enroll/optional-services.ts");
   const { requireRoot } = await import("../../node/enroll/service-checks.ts");
-  const { applyChanges, planChanges } = await import("../../platform/apply.ts");
+  const { applyChanges, planChanges } = await import("../../platform/machine-changes.ts");
   const changes = planNamesRemoval(settings, system);
   if (settings.dryRun) return output.plan(planChanges(changes));
   requireRoot(system);

@@ -2,7 +2,7 @@
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 import type { Context } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
@@ -32,7 +32,7 @@ export async function stopOverlay(
   context: Context,
 ): Promise<void> {
   const { system, log } = context;
-  const { applyChanges } = await import("../../platform/apply.ts");
+  const { applyChanges } = await import("../../platform/machine-changes.ts");
   await applyChanges(changes, system);
   if (leaving.mode !== "server") await forgetInDaemon(leaving.slug, context);
   const { unmanagedEngine } = await import("../../node/engine/unmanaged-engine.ts");

@@ -10,7 +10,7 @@ import type { Chosen, Organization } from "../../node/files/organizations.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { accessTokenFlag, permissionFlags } from "../join/node-flags.ts";
-import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
+import { planSyncThroughDaemon, syncThroughDaemon } from "./sync-by-daemon.ts";
 import { chosenSlug, organizationFlags, worstStatus } from "./organizations.ts";
 import { switchFlag } from "../values.ts";
 

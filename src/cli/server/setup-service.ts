@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 import type { Context } from "../command.ts";
 import type { SetupRequest } from "./setup-request.ts";
 
@@ -89,7 +89,7 @@ function refuseTakenPort({ hostname, port }: SetupRequest["listen"]): void {
 /** Installs and starts the service. If it does not start, the error has the sentence from its journal. */
 export async function install(request: SetupRequest, context: Context): Promise<void> {
   const { system } = context;
-  const { applyChanges } = await import("../../platform/apply.ts");
+  const { applyChanges } = await import("../../platform/machine-changes.ts");
   const { controlSettingsPath, controlUnit } = await import("../../platform/systemd/control-unit.ts");
   try {
     await applyChanges(await installationChanges(request, context), system);

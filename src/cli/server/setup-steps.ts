@@ -20,7 +20,7 @@ import { install, installationChanges, requireUsable } from "./setup-service.ts"
 export async function planSetup(request: SetupRequest, context: Context): Promise<Step[]> {
   const { system } = context;
   const { planData } = await import("../../server/store/data-directory.ts");
-  const { planChanges } = await import("../../platform/apply.ts");
+  const { planChanges } = await import("../../platform/machine-changes.ts");
   const { org, dataDirectory, administrator, machines } = request;
   const lighthouse = await lighthouseStep(request, context);
   const isWritten = administrator !== undefined || machines > 0 || lighthouse === "join";

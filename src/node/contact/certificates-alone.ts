@@ -9,7 +9,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/organization-files.ts";
 import { isMap, stringifyYaml } from "../../base/yaml.ts";
 import {
   dropGeneration,

@@ -9,7 +9,7 @@ import type { LeftOut } from "../../engine/left-out.ts";
 import type { Log } from "../../base/log.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import { sealTag } from "../../protocol/seals/seal.ts";
-import type { NodeConfig } from "../../protocol/stored.ts";
+import type { NodeConfig } from "../../protocol/organization-files.ts";
 import type { System } from "../../base/system.ts";
 import type { YamlMap } from "../../base/yaml.ts";
 import type { EngineControl } from "../engine/control-engine.ts";

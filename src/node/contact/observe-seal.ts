@@ -7,7 +7,7 @@ import { jsonText } from "../../base/text.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import { describeSeal, noSeal, type SealSeen } from "../../engine/seal-seen.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/organization-files.ts";
 import { plainRefused } from "../../protocol/seals/refused.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import { readSyncState, writeSyncState } from "../files/generations.ts";

@@ -6,7 +6,7 @@ import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/organization-files.ts";
 import * as v from "valibot";
 import { jsonText } from "../../base/text.ts";
 

@@ -5,7 +5,7 @@ import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../base/disk-space.ts";
 import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine/features.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
-import { planChanges } from "../../platform/apply.ts";
+import { planChanges } from "../../platform/machine-changes.ts";
 import { isLinux } from "../../platform/network/kernel.ts";
 import { safeCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";

@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import { applyChanges } from "../../platform/apply.ts";
+import { applyChanges } from "../../platform/machine-changes.ts";
 import { tableRemoval } from "../../platform/nftables.ts";
 import { maxFlowRows } from "../../protocol/traffic-reports.ts";
 import {

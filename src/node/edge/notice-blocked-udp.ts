@@ -6,7 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { readText } from "../../base/open-file.ts";
 import { formatTime } from "../../base/quantities.ts";
-import { atPlane } from "../../protocol/stored.ts";
+import { atPlane } from "../../protocol/organization-files.ts";
 import { forwarderPath } from "../../base/datagrams/forwarder.ts";
 import { sendOrLose } from "../../base/datagrams/frames.ts";
 import { engineQuestion, isEngineAnswer } from "../engine/engine-question.ts";

@@ -6,7 +6,7 @@ import { messageOf } from "../../base/errors.ts";
 import type { NotRemoved } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
 import type { Step } from "../../base/plan/plan.ts";
-import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
+import { applyChanges, planChanges, type Change } from "../../platform/machine-changes.ts";
 import { tableRemoval } from "../../platform/nftables.ts";
 import { endMappingOf, planMappingEnd } from "./port-mapping/keep-mapping.ts";
 import { exitRemoval } from "../exit/leave-exit.ts";

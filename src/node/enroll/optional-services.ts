@@ -3,7 +3,7 @@
 
 import { existsSync } from "node:fs";
 import type { System } from "../../base/system.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 import { requireRootForUnits, unitsServe } from "../../platform/config-root.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
 import { nftProgram } from "../../platform/nftables.ts";

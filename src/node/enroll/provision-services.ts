@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { applyChanges, planChanges } from "../../platform/apply.ts";
+import { applyChanges, planChanges } from "../../platform/machine-changes.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import { unmask } from "../../platform/service-state.ts";

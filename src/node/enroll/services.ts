@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { defaultPlaces } from "../../brand.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { readPinnedEngine } from "../../engine/pinned-engine.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 import { requireOwnUnits, requireRootForServices, requireRootForUnits } from "../../platform/config-root.ts";
 import {
   launchdInstallation,

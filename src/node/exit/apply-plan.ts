@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
 import type { System } from "../../base/system.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 import { keepTable } from "../../platform/nftables.ts";
 import { exitTable, firstPriority, lastPriority, noPlan, type ExitPlan, type Family } from "./exit-plan.ts";
 

@@ -3,7 +3,7 @@
 import { rmSync } from "node:fs";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 import { keepTable, tableRemoval, tableScript } from "../../platform/nftables.ts";
 import { blockFile, othersWithExit } from "../files/granted/exits.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";

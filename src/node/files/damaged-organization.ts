@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import type { Step } from "../../base/plan/plan.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/organization-files.ts";
 import { Mode, NodeName } from "../../protocol/values.ts";
 import { generations } from "./generations.ts";
 import { credentialsIfOwn, openOrganization, type Organization } from "./organizations.ts";

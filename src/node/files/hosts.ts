@@ -8,7 +8,7 @@ import { writeFileAtomic } from "../../base/files.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
 import { canonicalAddress } from "../../base/ip.ts";
 import { HostsFile, type NameAlias, type NamedNode } from "../../protocol/names.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/organization-files.ts";
 import { readValidJson } from "./json-file.ts";
 
 export function hostsPath(directory: string): string {

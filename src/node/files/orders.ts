@@ -12,7 +12,7 @@ import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
 import { removeTree, writeFileAtomic } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { Order } from "../../protocol/orders.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/organization-files.ts";
 import type { OrderKey } from "../../protocol/values.ts";
 import type { Organization } from "./organizations.ts";
 import { readJsonFile, readValidJson } from "./json-file.ts";

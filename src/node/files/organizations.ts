@@ -8,7 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { kindOf } from "../../base/open-file.ts";
-import { Credentials, NodeConfig } from "../../protocol/stored.ts";
+import { Credentials, NodeConfig } from "../../protocol/organization-files.ts";
 import { Slug, type OrderKey } from "../../protocol/values.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { readJsonFile, readValidJson } from "./json-file.ts";

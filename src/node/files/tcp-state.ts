@@ -11,7 +11,7 @@ import { parseAddress, withoutPort } from "../../base/ip.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
 import { writeFileAtomic } from "../../base/files.ts";
 import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
-import { mostTcpWays, type TcpWay } from "../../protocol/stored.ts";
+import { mostTcpWays, type TcpWay } from "../../protocol/organization-files.ts";
 import { tcpAddressesKey } from "./config/read-config.ts";
 import type { Organization } from "./organizations.ts";
 import { readValidJson } from "./json-file.ts";

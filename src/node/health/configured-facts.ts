@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
 import { given } from "../../base/given.ts";
-import type { NodeConfig } from "../../protocol/stored.ts";
+import type { NodeConfig } from "../../protocol/organization-files.ts";
 import { generationFile } from "../files/generations.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { overlayRoles, overlaySettings, staticHosts, unsafeRoutes } from "../files/config/read-config.ts";

@@ -4,7 +4,7 @@
 import { dirname, basename } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
 import { appendText } from "../../base/open-file.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { readRouterFile, type RouterFile } from "./router-file.ts";
 import { closingForwarding6 } from "./ipv6-forwarding.ts";

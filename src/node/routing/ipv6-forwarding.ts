@@ -6,7 +6,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
 import { appendText } from "../../base/open-file.ts";
-import type { Change } from "../../platform/apply.ts";
+import type { Change } from "../../platform/machine-changes.ts";
 
 /** Interfaces whose accept_ra was 1, where we switched forwarding on. */
 type Forwarding6 = { acceptRa: string[] };

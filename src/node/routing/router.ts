@@ -11,7 +11,7 @@ import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import { keepTable, tableRemoval, versioned } from "../../platform/nftables.ts";
-import { applyChanges, type Change } from "../../platform/apply.ts";
+import { applyChanges, type Change } from "../../platform/machine-changes.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
 import type { MachineState } from "../../platform/machine-state.ts";

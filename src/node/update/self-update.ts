@@ -13,7 +13,7 @@ import { makeDirectory } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
-import { planChanges } from "../../platform/apply.ts";
+import { planChanges } from "../../platform/machine-changes.ts";
 import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";

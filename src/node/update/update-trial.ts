@@ -9,7 +9,7 @@ import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
-import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
+import { applyChanges, planChanges, type Change } from "../../platform/machine-changes.ts";
 import { rootOfUnits } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import {

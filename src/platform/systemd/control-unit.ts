@@ -1,8 +1,8 @@
 // The systemd service of the control plane: its names, its unit, and the changes that install it. Must not run programs
-// or write files; apply.ts does that.
+// or write files; machine-changes.ts does that.
 
 import { brand } from "../../brand.ts";
-import type { Change } from "../apply.ts";
+import type { Change } from "../machine-changes.ts";
 import { packagedUnitDirectory, systemctlCommand, unitDirectory } from "./systemd.ts";
 import { commonSandbox } from "./units.ts";
 import { programWord, withoutSpecifiers, unitText, argumentWord, type Setting } from "./unit-file.ts";

@@ -1,7 +1,7 @@
-// The changes that install or remove the product's systemd units. Must not run programs or write files; apply.ts does that.
+// The changes that install or remove the product's systemd units. Must not run programs or write files; machine-changes.ts does that.
 
 import { brand } from "../../brand.ts";
-import type { Change } from "../apply.ts";
+import type { Change } from "../machine-changes.ts";
 import {
   authTimer,
   authUnit,

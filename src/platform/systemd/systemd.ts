@@ -3,7 +3,7 @@
 
 import { existsSync } from "node:fs";
 import { brand } from "../../brand.ts";
-import type { Change } from "../apply.ts";
+import type { Change } from "../machine-changes.ts";
 import { placesOn, type DaemonPlaces, type Machine } from "../daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";

@@ -2,7 +2,7 @@
 // (`agent exit use NODE --strict`). Only that command installs it.
 
 import { brand } from "../../brand.ts";
-import type { Change } from "../apply.ts";
+import type { Change } from "../machine-changes.ts";
 import type { SystemdState } from "./installation.ts";
 import { exitUnit, systemctl, unitDirectory } from "./systemd.ts";
 import { commonSandbox } from "./units.ts";

@@ -2,7 +2,7 @@
 // remove it. Only `agent names --on` installs it.
 
 import { brand } from "../../brand.ts";
-import type { Change } from "../apply.ts";
+import type { Change } from "../machine-changes.ts";
 import { namesCacheRemoval, namesUnit, systemctl, unitDirectory } from "./systemd.ts";
 import { commonSandbox, type UnitPlaces } from "./units.ts";
 import type { SystemdState } from "./installation.ts";

@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { posix, win32 } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import type { Change } from "../apply.ts";
+import type { Change } from "../machine-changes.ts";
 import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "../daemon-args.ts";
 
 type TaskPlaces = DaemonPlaces & { executable: string };

@@ -8,7 +8,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { can } from "../../engine/features.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
-import { atPlane, maxExits, type NodeConfig } from "../../protocol/stored.ts";
+import { atPlane, maxExits, type NodeConfig } from "../../protocol/organization-files.ts";
 import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { portWithOverrides } from "./config.ts";

@@ -5,7 +5,7 @@
 
 import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
-import { mostTcpWays } from "../../protocol/stored.ts";
+import { mostTcpWays } from "../../protocol/organization-files.ts";
 import { sealHash } from "../../pki/seal.ts";
 import { sealTag, type SignedSeal } from "../../protocol/seals/seal.ts";
 import type { OrderKey } from "../../protocol/values.ts";

@@ -25,7 +25,7 @@ import {
 import { sealHash } from "../../../src/pki/seal.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import type { SealedNode, SealedState } from "../../../src/protocol/seals/seal.ts";
-import { NodeConfig } from "../../../src/protocol/stored.ts";
+import { NodeConfig } from "../../../src/protocol/organization-files.ts";
 import { makeNodeWorld, syncNow, type NodeWorld } from "../../support/node.ts";
 import { nextSigned } from "../../support/seals.ts";
 import { makeSshKey } from "../../support/ssh-keys.ts";

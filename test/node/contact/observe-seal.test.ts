@@ -17,7 +17,7 @@ import { openOrganization, type Organization } from "../../../src/node/files/org
 import { sealHash } from "../../../src/pki/seal.ts";
 import type { SealedState, SignedSeal } from "../../../src/protocol/seals/seal.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
-import { NodeConfig } from "../../../src/protocol/stored.ts";
+import { NodeConfig } from "../../../src/protocol/organization-files.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { sealedStateOf } from "../../../src/server/config/seals.ts";
 import { createOrganization } from "../../../src/server/organizations/organizations.ts";

@@ -10,7 +10,7 @@ import { realSystem } from "../../../src/base/system.ts";
 import { isEngineAnswer } from "../../../src/node/engine/engine-question.ts";
 import type { EdgeContext } from "../../../src/node/edge/part.ts";
 import { noticeBlockedUdp } from "../../../src/node/edge/notice-blocked-udp.ts";
-import type { NodeConfig } from "../../../src/protocol/stored.ts";
+import type { NodeConfig } from "../../../src/protocol/organization-files.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 import { until } from "../../support/until.ts";
 

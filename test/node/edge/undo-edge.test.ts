@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { realSystem } from "../../../src/base/system.ts";
 import { applyPossible } from "../../../src/node/edge/undo-edge.ts";
-import type { Change } from "../../../src/platform/apply.ts";
+import type { Change } from "../../../src/platform/machine-changes.ts";
 
 const failing: Change = { change: "run", argv: ["/bin/sh", "-c", "echo it is gone >&2; exit 2"] };
 const working: Change = { change: "run", argv: ["/bin/sh", "-c", "exit 0"] };

@@ -19,7 +19,7 @@ import { lockPath } from "../../../src/node/files/lock.ts";
 import { listOrganizations } from "../../../src/node/files/list-organizations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { finishReplacement, putInPlace } from "../../../src/node/files/replacement.ts";
-import { Credentials } from "../../../src/protocol/stored.ts";
+import { Credentials } from "../../../src/protocol/organization-files.ts";
 import { exchangeDirectories } from "../../../src/platform/c-library.ts";
 import { lockFile } from "../../../src/platform/file-lock.ts";
 import { rejection, thrown } from "../../pki/thrown.ts";

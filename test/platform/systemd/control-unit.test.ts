@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { sharedFiles } from "../../../packaging/files.ts";
 import { debScripts, rpmScripts } from "../../../packaging/scripts.ts";
-import type { Change } from "../../../src/platform/apply.ts";
+import type { Change } from "../../../src/platform/machine-changes.ts";
 import {
   controlInstallation,
   controlService,

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { applyChanges, planChanges } from "../../../src/platform/apply.ts";
+import { applyChanges, planChanges } from "../../../src/platform/machine-changes.ts";
 import { namesInstallation, namesRemoval, namesService } from "../../../src/platform/systemd/unit-names.ts";
 import { exitInstallation } from "../../../src/platform/systemd/unit-exit.ts";
 import { engineUnit, type OrganizationMode } from "../../../src/platform/systemd/systemd.ts";

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { jsonText } from "../../../base/text.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { can } from "../../../engine/features.ts";
-import { NodeConfig } from "../../../protocol/stored.ts";
+import { NodeConfig } from "../../../protocol/organization-files.ts";
 import { ownSwitches } from "../../files/config/data-plane.ts";
 import { changesFirewall, keysNeedingRestart } from "../../files/config/needs-restart.ts";
 import { readWhole } from "../../files/config/read-yaml.ts";

@@ -14,7 +14,7 @@ import {
 import { isMap, listOf, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import { given } from "../../../base/given.ts";
 import { can } from "../../../engine/features.ts";
-import { NodeConfig } from "../../../protocol/stored.ts";
+import { NodeConfig } from "../../../protocol/organization-files.ts";
 import { listOrganizations } from "../list-organizations.ts";
 import { readValidJson } from "../json-file.ts";
 import { readResolved } from "./resolved-hosts.ts";

@@ -1,7 +1,7 @@
 // What seal-objections.ts and firewall-objections.ts examine, and how they object.
 
 import type { YamlMap, YamlValue } from "../../../base/yaml.ts";
-import type { NodeConfig } from "../../../protocol/stored.ts";
+import type { NodeConfig } from "../../../protocol/organization-files.ts";
 import type { SealedNode, SealedState } from "../../../protocol/seals/seal.ts";
 
 /** What the control plane sent to this node. `config`: without what the machine does not accept. */

@@ -9,7 +9,7 @@ import { decodeBundle, encodePem } from "../../../pki/bundle.ts";
 import type { NebulaCertificate } from "../../../pki/certificate.ts";
 import { fingerprint } from "../../../pki/nebula.ts";
 import type { ConfigFiles } from "../../../protocol/download.ts";
-import { mostTcpWays, NodeConfig } from "../../../protocol/stored.ts";
+import { mostTcpWays, NodeConfig } from "../../../protocol/organization-files.ts";
 import type { SealedNode } from "../../../protocol/seals/seal.ts";
 import {
   addressesOf,

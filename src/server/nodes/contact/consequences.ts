@@ -2,7 +2,7 @@
 // refuses, a confirmed version, certificates that are due for renewal.
 
 import type { CheckinRequest } from "../../../protocol/checkin.ts";
-import { atPlane } from "../../../protocol/stored.ts";
+import { atPlane } from "../../../protocol/organization-files.ts";
 import type { Advertised } from "../../../protocol/routing/advertised.ts";
 import { record } from "../../audit/record.ts";
 import { engineClass } from "../../../engine/features.ts";

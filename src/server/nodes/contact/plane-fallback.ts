@@ -12,7 +12,7 @@ import { readText } from "../../../base/open-file.ts";
 import { slugPattern } from "../../../base/slug.ts";
 import { isMap, type YamlValue } from "../../../base/yaml.ts";
 import { listenPlaceIn } from "../../../engine/listen-place.ts";
-import { atPlane, NodeConfig } from "../../../protocol/stored.ts";
+import { atPlane, NodeConfig } from "../../../protocol/organization-files.ts";
 import type { ServerOptions } from "../../options.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";

@@ -14,7 +14,7 @@ import { encodePem } from "../../../../src/pki/bundle.ts";
 import { makeHostKey, publicOfHostKey } from "../../../../src/pki/keys.ts";
 import { fingerprint, makeCa, signCertificate, type HostTemplate } from "../../../../src/pki/nebula.ts";
 import { Seal, type SealedNode } from "../../../../src/protocol/seals/seal.ts";
-import { mostTcpWays, NodeConfig } from "../../../../src/protocol/stored.ts";
+import { mostTcpWays, NodeConfig } from "../../../../src/protocol/organization-files.ts";
 import { sealedAddressOf, sealedNetworkOf } from "../../../support/sealed-network.ts";
 import { sealOf } from "../../../support/seals.ts";
 
