@@ -82,7 +82,7 @@ test("paths are summed by the first group of their nodes; a pair counts once, wi
     rtt_ms_median: 12,
     rtt_ms_95: 40,
   });
-  const none = { well: 0, relayed: 0, broken: 0, away: 0, hubs_away: 0, hubs: 0 };
+  const none = { well: 0, relayed: 0, broken: 0, away: 0, hubs_away: 0, lighthouses_away: 0, hubs: 0 };
   const group = (name: string | null, nodes: number, more: object) => ({ name, nodes, ...none, ...more });
   expect(found).toEqual([
     group("app", 1, { broken: 1, paths: { direct: 0, relayed: 1, broken: 1 } }),
@@ -119,6 +119,15 @@ test("paths are summed by the first group of their nodes; a pair counts once, wi
   for (const each of [one, two]) await each.checkin({});
   await server.app.services.reports.stop();
   expect((await groups()).totals).toMatchObject({ online: 2, direct: 2, relayed: 1, broken: 0 });
+});
+
+test("lighthouses and relays that are away are counted, lighthouses also on their own", async () => {
+  const public_ip = "192.0.2.1";
+  await registerNode(server, org, "lh", { is_lighthouse: true, public_ip });
+  await registerNode(server, org, "hub", { is_lighthouse: true, is_relay: true, public_ip });
+  await registerNode(server, org, "relay", { is_relay: true, public_ip });
+  server.clock.ms += 200_000;
+  expect((await groups()).groups).toMatchObject([{ away: 3, hubs_away: 3, lighthouses_away: 2 }]);
 });
 
 test("of a broken path, the node that reports it is named first, also if its peer reports another broken path", async () => {

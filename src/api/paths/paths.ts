@@ -4,7 +4,7 @@
 import { GroupName } from "../../protocol/values.ts";
 import * as v from "valibot";
 import { endpoint } from "../endpoint.ts";
-import { ListQuery, Text, Time, word } from "../values.ts";
+import { ListQuery, since, Text, Time, word } from "../values.ts";
 
 /** none: the engine has no tunnel with the peer. unknown: the engine does not report its tunnels. */
 export const pathKinds = ["direct", "relayed", "none", "unknown"] as const;
@@ -80,6 +80,8 @@ const MapGroup = v.object({
   away: v.number(),
   /** Lighthouses and relays among those that are away. */
   hubs_away: v.number(),
+  /** Lighthouses among these. */
+  lighthouses_away: since("0.2.0", v.number()),
   /** Lighthouses, relays, routers and exits among the nodes. */
   hubs: v.number(),
   /** The paths of these nodes: to others and within the group. */

@@ -8,6 +8,8 @@ import { Button } from "../ui/button.tsx";
 import type { SignName } from "../ui/drawings.ts";
 import { Sign } from "../ui/icon.tsx";
 import { Panel } from "../ui/page.tsx";
+import { signOf } from "../ui/parts.tsx";
+import { stateOf } from "../nodes/states.ts";
 import { Count } from "../ui/tag.tsx";
 import { isCurrent, worstFirst, type Edge } from "./node-paths.ts";
 import {
@@ -20,7 +22,6 @@ import {
   type NamedPath,
   type Pair,
 } from "./groups.ts";
-import { kindOfAway } from "./node-squares.tsx";
 import { groupLink } from "./group-link.ts";
 import { heatBounds } from "./heat.ts";
 import { nodeLink, noPathsText, PathRows } from "./tables.tsx";
@@ -222,7 +223,8 @@ export function FewPaths({ nodes, edges, allHref }: FewProps) {
   );
 }
 
-export function AwayNodes({ nodes }: { nodes: readonly ListedNode[] }) {
+/** `cut`: how many paths have no other way than a relay that is away. */
+export function AwayNodes({ nodes, cut }: { nodes: readonly ListedNode[]; cut: number }) {
   const away = nodes.filter(({ online, phone }) => !online && phone === null);
   if (away.length === 0) return null;
   return (
@@ -230,7 +232,7 @@ export function AwayNodes({ nodes }: { nodes: readonly ListedNode[] }) {
       <ul class="lines recent">
         {away.map((node) => (
           <li key={node.id}>
-            <Sign name={kindOfAway(node)} />
+            <Sign name={signOf[stateOf({ ...node, cut })[0]]} />
             <span class="cut">{nodeLink(node.id, node.name)}</span>
             {node.seenAt === null ? (
               <span class="faint">never seen</span>

@@ -56,7 +56,7 @@ export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Pr
   const findPair = useMemo(() => pairFinder(sums.pairs), [sums]);
   const order = orderOf(slug, ring, findPair);
   // What each group has: its squares, the size of its box, and where the box is.
-  const squares = useMemo(() => squaresOf(sums.groups, nodes, counts), [sums, nodes, counts]);
+  const squares = useMemo(() => squaresOf(sums, nodes, counts), [sums, nodes, counts]);
   const perSquare = perSquareOf(sums.groups, nodes);
   const onRing = order.flatMap((name) => ring.find((group) => group.name === name) ?? []);
   const all = hub === undefined ? onRing : [...onRing, hub];

@@ -1,6 +1,7 @@
 // What the map and the small network of Overview know of groups and of the paths between them.
 
 import type { GroupPaths } from "../../api/paths/paths.ts";
+import { isRed } from "../needs/need-kinds.ts";
 import { plural, msWords } from "../words/numbers.ts";
 
 export type Group = GroupPaths["groups"][number];
@@ -23,13 +24,14 @@ export const pathsIn = ({
 }: Omit<Pair, "from" | "to" | "rtt_ms_median" | "rtt_ms_95">) => direct + relayed + broken;
 export const onlineIn = ({ nodes, away }: Group): number => nodes - away;
 
-/** How many nodes of a group are drawn as which kind (group-boxes.ts). A lighthouse or relay that is away is `need`, as in the list. */
-export const kindsOf = ({ well, relayed, broken, away, hubs_away }: Group) => ({
-  need: broken + hubs_away,
-  part: relayed,
-  on: well,
-  off: away - hubs_away,
-});
+/**
+ * How many nodes of a group are drawn as which kind (group-boxes.ts). Of those that are away, `need` are those that the list shows in
+ * red: lighthouses, and relays while a path has no other way. `cut`: how many paths have none.
+ */
+export function kindsOf({ well, relayed, broken, away, hubs_away, lighthouses_away }: Group, cut: number) {
+  const red = isRed("relay", cut) ? hubs_away : lighthouses_away;
+  return { need: broken + red, part: relayed, on: well, off: away - red };
+}
 
 /** Groups that have nodes besides phones. */
 export const peopled = (groups: readonly Group[]): Group[] => groups.filter(({ nodes }) => nodes > 0);

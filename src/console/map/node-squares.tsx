@@ -1,8 +1,10 @@
 // The squares of the picture of groups: which kind each node of a group is, and how squares and names are drawn.
 
 import { Fragment } from "preact";
+import type { GroupPaths } from "../../api/paths/paths.ts";
 import { mapGroup } from "../../protocol/shown-groups.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { stateOf } from "../nodes/states.ts";
 import type { CountsByNode } from "../nodes/path-counts.ts";
 import {
   cut,
@@ -16,7 +18,6 @@ import {
 } from "./group-boxes.ts";
 import { drawnOf, kindsOf, type Group } from "./groups.ts";
 import type { Point } from "./places-on-ring.ts";
-import { isHub } from "../../protocol/routing/roles.ts";
 
 /** A node of the picture, with its id, name and role; in a large organization several nodes, without them. */
 export type Square = { kind: SquareKind; id?: number; name?: string; role?: string };
@@ -31,14 +32,17 @@ export function perSquareOf(groups: readonly Group[], nodes: readonly ListedNode
 
 /** The squares of each group: its nodes in the order of names, or as many as its numbers say. */
 export function squaresOf(
-  groups: readonly Group[],
+  { groups, totals: { cut: cutPaths } }: Pick<GroupPaths, "groups" | "totals">,
   nodes: readonly ListedNode[] | undefined,
   counts: CountsByNode,
 ): ReadonlyMap<Group["name"], Square[]> {
   if (nodes === undefined) {
     const perSquare = perSquareOf(groups, nodes);
     return new Map(
-      groups.map((group) => [group.name, squaresFor(kindsOf(group), perSquare).map((kind) => ({ kind }))]),
+      groups.map((group) => [
+        group.name,
+        squaresFor(kindsOf(group, cutPaths), perSquare).map((kind) => ({ kind })),
+      ]),
     );
   }
   const drawn = nodes.filter(({ state, phone }) => state === "active" && phone === null);
@@ -48,17 +52,17 @@ export function squaresOf(
     const name = mapGroup(node);
     const known = squares.get(name) ?? [];
     squares.set(name, known);
-    known.push({ kind: kindOf(node, counts), id: node.id, name: node.name, role: roleOf(node) });
+    known.push({ kind: kindOf(node, counts, cutPaths), id: node.id, name: node.name, role: roleOf(node) });
   }
   return squares;
 }
 
-/** The kind of a node that is away. One that others need, a lighthouse or a relay, needs an administrator. */
-export const kindOfAway = (node: Pick<ListedNode, "is_lighthouse" | "is_relay">) =>
-  isHub(node) ? "need" : "off";
+/** The kind of a node that is away: `need` if the list shows it in red. `cutPaths`: how many paths have no other way than a relay that is away. */
+export const kindOfAway = (node: ListedNode, cutPaths: number) =>
+  stateOf({ ...node, cut: cutPaths })[0] === "attention" ? "need" : "off";
 
-function kindOf(node: ListedNode, counts: CountsByNode): SquareKind {
-  if (!node.online) return kindOfAway(node);
+function kindOf(node: ListedNode, counts: CountsByNode, cutPaths: number): SquareKind {
+  if (!node.online) return kindOfAway(node, cutPaths);
   const { broken, relayed } = counts.get(node.id) ?? { broken: 0, relayed: 0 };
   if (broken > 0) return "need";
   return relayed > 0 ? "part" : "on";

@@ -20,7 +20,13 @@ export const maxNodes = 24;
 /** So many lighthouses stand in the middle, the others on the ring. */
 const maxInMiddle = 4;
 
-type Props = { slug: string; nodes: readonly ListedNode[]; edges: readonly Edge[]; isNarrow: boolean };
+type Props = {
+  slug: string;
+  nodes: readonly ListedNode[];
+  edges: readonly Edge[];
+  cutPaths: number;
+  isNarrow: boolean;
+};
 
 /** Mean widths of a letter by the class of its text, in units of the picture: they follow from the sizes in style/drawings.css. */
 const tsLetter = 6;
@@ -51,7 +57,7 @@ function groundOf(count: number, isNarrow: boolean) {
       };
 }
 
-export function NodesPicture({ slug, nodes, edges, isNarrow }: Props) {
+export function NodesPicture({ slug, nodes, edges, cutPaths, isNarrow }: Props) {
   // `!`: a lighthouse, which has another place.
   const ids = nodes.map(({ id, is_lighthouse }) => `${id}${is_lighthouse ? "!" : ""}`).join();
   const { order, middle } = keptFor(`nodes ${slug} ${ids}`, () => orderOf(nodes, edges));
@@ -97,7 +103,7 @@ export function NodesPicture({ slug, nodes, edges, isNarrow }: Props) {
             slug={slug}
             node={node}
             box={box}
-            kind={kindOf(node, edges)}
+            kind={kindOf(node, edges, cutPaths)}
             isHub={middle.includes(id)}
           />
         );
@@ -181,8 +187,8 @@ function waysOfEdges(edges: readonly Edge[], boxes: ReadonlyMap<number, Box>, { 
   return waysOf(wanted, { boxes: [...boxes.values()], size: { width, height } });
 }
 
-function kindOf(node: ListedNode, edges: readonly Edge[]) {
-  if (!node.online) return kindOfAway(node);
+function kindOf(node: ListedNode, edges: readonly Edge[], cutPaths: number) {
+  if (!node.online) return kindOfAway(node, cutPaths);
   const { id } = node;
   const edgesOfNode = edges.filter((edge) => isCurrent(edge) && (edge.from === id || edge.to === id));
   // A broken path marks the node that reports it (`from`), not its peer.

@@ -175,6 +175,7 @@ function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
               slug={slug}
               nodes={nodes}
               edges={edges.toSorted(worstFirst)}
+              cutPaths={sums.totals.cut}
               isNarrow={isNarrow.value}
             />
             <footer class="in">
@@ -189,7 +190,7 @@ function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
               allHref={hrefWith({ view: "table", search: "broken" })}
             />
             <FewPaths nodes={nodes} edges={edges} allHref={hrefWith({ view: "table" })} />
-            <AwayNodes nodes={nodes} />
+            <AwayNodes nodes={nodes} cut={sums.totals.cut} />
           </div>
         </div>
       )}
@@ -349,7 +350,7 @@ function Side({ slug, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePr
       <SlowestPairs pairs={pairs.filter((pair) => pathsIn(pair) > 0)} linkTo={linkTo} />
       {isPhone ? (
         <Panel title="Groups" hasRoom>
-          <Fleet groups={fleetOf(slug, lines)} />
+          <Fleet groups={fleetOf(slug, lines, totals.cut)} />
         </Panel>
       ) : null}
     </>

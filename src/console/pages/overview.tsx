@@ -160,7 +160,7 @@ const legend = [
 /** The verdict over the fleet. `count`: of all needs. */
 function Verdict({ slug, attention, network, count }: VerdictProps) {
   const { sign, words, alarm } = verdictOf(attention, network?.totals, count);
-  const groups = fleetOf(slug, peopled(network?.groups ?? []));
+  const groups = fleetOf(slug, peopled(network?.groups ?? []), network?.totals.cut ?? 0);
   const groupsLeftOut = network?.left_out.groups ?? 0;
   const nodesPerSquare = perSquare(groups);
   const besides = countWords(attention.nodes, attention.active);

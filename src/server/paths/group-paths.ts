@@ -129,6 +129,7 @@ async function readNodes(
         isPhone: row.phone !== null,
         isConfigured: isConfigured(row),
         isHub: isHub(row),
+        isLighthouse: row.isLighthouse,
       });
       last = row.id;
     }

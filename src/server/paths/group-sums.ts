@@ -23,6 +23,7 @@ type SummedNode = {
   isConfigured: boolean;
   /** A lighthouse or a relay. */
   isHub: boolean;
+  isLighthouse: boolean;
 };
 
 export type FoundNodes = {
@@ -147,6 +148,7 @@ function* groupsOf(
       broken: 0,
       away: 0,
       hubs_away: 0,
+      lighthouses_away: 0,
       hubs: 0,
       paths: noKinds(),
     };
@@ -159,6 +161,7 @@ function* groupsOf(
     // `hubs` counts routers and exits too, `hubs_away` does not: see the API.
     if (node.isConfigured) group.hubs += 1;
     if (node.isHub && !node.isOnline) group.hubs_away += 1;
+    if (node.isLighthouse && !node.isOnline) group.lighthouses_away += 1;
   }
   return groups;
 }

@@ -11,7 +11,15 @@ import {
   squaresPath,
 } from "../../../src/console/map/group-boxes.ts";
 import { edgesOf, worstFirst, type Path } from "../../../src/console/map/node-paths.ts";
-import { drawnOf, hubOf, isPair, pairWords, type Group, type Pair } from "../../../src/console/map/groups.ts";
+import {
+  drawnOf,
+  hubOf,
+  isPair,
+  kindsOf,
+  pairWords,
+  type Group,
+  type Pair,
+} from "../../../src/console/map/groups.ts";
 import { centreOf, overlap, place, type Box } from "../../../src/console/map/places-on-ring.ts";
 import { heatLevel } from "../../../src/console/map/heat.ts";
 
@@ -106,6 +114,7 @@ const group = (name: string | null, nodes: number, more: Partial<Group> = {}): G
   broken: 0,
   away: 0,
   hubs_away: 0,
+  lighthouses_away: 0,
   hubs: 0,
   paths: { direct: 0, relayed: 0, broken: 0 },
   ...more,
@@ -120,6 +129,12 @@ test("the group of lighthouses, relays and routers is in the middle; the others 
   expect([hub?.name, ring.map(({ name }) => name)]).toEqual(["infra", ["app", "web", null]]);
   // A group that is alone is no hub of others.
   expect(drawnOf([infra])).toEqual({ hub: undefined, ring: [infra] });
+});
+
+test("away relays are drawn in red only while a path has no other way, lighthouses always", () => {
+  const infra = group("infra", 9, { well: 4, broken: 1, away: 4, hubs_away: 3, lighthouses_away: 1 });
+  expect(kindsOf(infra, 0)).toEqual({ need: 2, part: 0, on: 4, off: 3 });
+  expect(kindsOf(infra, 5)).toEqual({ need: 4, part: 0, on: 4, off: 1 });
 });
 
 test("of many groups, the picture has the hub and the worst, as they are sorted", () => {
