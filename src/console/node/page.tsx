@@ -7,7 +7,7 @@ import type { Path } from "../../api/paths/paths.ts";
 import type { Node } from "../../protocol/node.ts";
 import { onSeen } from "../contact/live.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
-import type { StateName } from "../nodes/states.ts";
+import { mayRenew, type StateName } from "../nodes/states.ts";
 import { useCut } from "../needs/use-needs.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, useShownName } from "../frame/router.ts";
@@ -166,7 +166,6 @@ function OneNode({ id }: { id: string }) {
 
 type Asked = "edit" | "revoke" | "restore" | "renew";
 type Ask = (asked: Asked) => void;
-const mayRenew = ({ state, phone }: Node): boolean => state === "active" && phone == null;
 
 /** The dialogs of what can be done with a node: `ask` opens one, `dialog` is the one that is open. */
 export function useActions(node: Node | undefined) {

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import type { ListedNode } from "./listed-nodes.ts";
+import { mayRenew } from "./states.ts";
 import { Button } from "../ui/button.tsx";
 import { parts, usePart } from "../ui/lazy-parts.ts";
 
@@ -10,7 +11,7 @@ type Verb = "groups" | "renew" | "revoke" | "restore";
 type Action = { verb: Verb; title: string; fits(node: ListedNode): boolean };
 const actions: readonly Action[] = [
   { verb: "groups", title: "Change groups", fits: ({ state }) => state !== "revoked" },
-  { verb: "renew", title: "Renew certificates", fits: ({ state }) => state === "active" },
+  { verb: "renew", title: "Renew certificates", fits: mayRenew },
   { verb: "revoke", title: "Revoke", fits: ({ state }) => state !== "revoked" },
   { verb: "restore", title: "Restore", fits: ({ state }) => state === "revoked" },
 ];

@@ -63,6 +63,10 @@ export function isOverdue({ state, certificate, phone, ephemeral }: Node, now = 
 /** Whether a node takes part at all, and how. */
 type Standing = Pick<Node, "state" | "online" | "phone">;
 
+/** Whether renewal is offered. A phone never checks in: its user imports a new file. */
+export const mayRenew = ({ state, phone }: Pick<Node, "state" | "phone">): boolean =>
+  state === "active" && phone == null;
+
 /** Whether the site file of a phone is out of date, or its certificate would have been renewed by now. */
 export const isImportDue = (phone: Node["phone"], now = Date.now()): boolean =>
   phone != null && (phone.import_by === null || Date.parse(phone.import_by) <= now);

@@ -7,6 +7,7 @@ import {
   configurationOf,
   countWords,
   isImportDue,
+  mayRenew,
   noPathsOf,
   stateOf,
 } from "../../../src/console/nodes/states.ts";
@@ -34,6 +35,12 @@ test("only a node that is there has applied the newest configuration now", () =>
   expect(words({ ...away, applied_config_version: 1, config_version: 313 })).toBe(
     "had applied configuration 1 when it was last here; the newest is 313",
   );
+});
+
+test("renewal is offered for no phone, because phones never check in", () => {
+  expect(mayRenew({ state: "active", phone: null })).toBe(true);
+  expect(mayRenew({ state: "active", phone: { import_by: null } as never })).toBe(false);
+  expect(mayRenew({ state: "revoked", phone: null })).toBe(false);
 });
 
 test("a node without paths says why", () => {
