@@ -122,16 +122,12 @@ const AnswerButtons = ({ count, give }: { count: number; give(verb: Verb): void 
 /** The setting that decides which nodes wait. */
 function WhichWait({ slug }: { slug: string }) {
   const { data } = useResource(apiPath(organizationsApi.retrieve, { slug }));
-  const { label, words, choices } = organizationSettings.node_approval as {
-    label: string;
-    words?: readonly string[];
-    choices: readonly string[];
-  };
   // `words` are the API's values, and `choices`, in the same order, what the page calls them.
-  const at = (words ?? []).indexOf(data?.node_approval ?? "");
+  const at = data && organizationSettings.node_approval.words.indexOf(data.node_approval);
+  const chosen = at === undefined ? undefined : organizationSettings.node_approval.choices[at];
   return (
     <>
-      {choices[at] === undefined ? null : `${label}: ${choices[at]}. `}
+      {chosen && `${organizationSettings.node_approval.label}: ${chosen}. `}
       <a href={pathOf(slug, "settings")}>Settings</a>
     </>
   );

@@ -86,17 +86,18 @@ const settingsInForms = (key: string, value: unknown) => {
   return ofCommands.includes(key) ? undefined : value;
 };
 
-/** In place of `nodesApi.list`: a page has the endpoints, settings and words that it names, not all of their subject. */
+/** In place of `nodesApi.list`: a page has the endpoints, settings, members of these and words that it names, not all of their subject. */
 const contract: Record<string, Record<string, unknown>> = Object.assign(
   { brand },
   ...(await Promise.all([...new Bun.Glob("**/*.ts").scanSync(api)].map((file) => import(join(api, file))))),
 );
 const withContract = (source: string) =>
   source.replaceAll(
-    /(?<!typeof )(\bapiPath\(\s*)?\b(\w+(?:Api|Settings)|brand)\.(\w+)\b/g,
-    (text, pathOnly: string | undefined, subject: string, name: string) => {
+    /(?<!typeof )(\bapiPath\(\s*)?\b(\w+(?:Api|Settings)|brand)\.(\w+)(?:\.(path|flag|label|choices|words))?\b/g,
+    (text, pathOnly: string | undefined, subject: string, name: string, member: string | undefined) => {
       const found = contract[subject]?.[name];
       if (found === undefined) return text;
+      if (member !== undefined) return JSON.stringify(Object(found)[member]);
       if (pathOnly !== undefined) return `${pathOnly}${JSON.stringify(found, ["path"])}`;
       return `(${textOfExport(subject, found)})`;
     },
