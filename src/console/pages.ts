@@ -117,6 +117,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 parts.node = nodePages;
 parts.editing = editing;
 parts.activity = activity;
+parts.administration = administration;
 parts.qr = joining;
 parts.joining = joining;
 

@@ -115,6 +115,17 @@ describe("links in the console", () => {
           .click();
         await row.getByText(state).waitFor();
       }
+      await page.request.post(`${plane.url}/api/token/`, { data: { email: "ada@example.org", password } });
+      await button("Sessions of ada@example.org").click();
+      const sessions = page.getByRole("dialog", { name: "Sessions of ada@example.org" });
+      await sessions.getByRole("row").filter({ hasText: "command line" }).waitFor();
+      await button("Sign out everywhere").click();
+      await page
+        .getByRole("dialog", { name: "everywhere?" })
+        .getByRole("button", { name: "everywhere" })
+        .click();
+      await sessions.getByText("None.").waitFor();
+      await button("Close").click();
       await page.getByText("None. Organizations can have their own.").waitFor();
       await page.getByRole("link", { name: "Audit log" }).click();
       await page.getByText("disabled the user ada@example.org").waitFor();

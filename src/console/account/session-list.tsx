@@ -1,13 +1,15 @@
 // The browsers and command lines in which a user is signed in: the own ones on the page of the account, those of a
-// member in a dialog. Each can be ended.
+// member, and for staff of any user, in a dialog. Each can be ended.
 
 import { useState } from "preact/hooks";
-import type { Path } from "../../api/endpoint.ts";
-import type { Session } from "../../api/sessions.ts";
+import { apiPath, type Path } from "../../api/endpoint.ts";
+import { userSessionsApi, type Session } from "../../api/sessions.ts";
+import { call } from "../contact/api.ts";
 import { refresh, useList } from "../contact/resource.ts";
-import { Button } from "../ui/button.tsx";
+import { Button, CloseEnd } from "../ui/button.tsx";
 import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
-import { Confirm } from "../ui/dialog.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import type { AboutUser } from "../ui/lazy-parts.ts";
 import type { Column } from "../ui/lists/rows.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
@@ -95,6 +97,30 @@ export function SessionList({ title, list, email, endOne, endAll, command }: Pro
         />
       )}
     </>
+  );
+}
+
+type DialogProps = Props & { email: string; close(): void };
+
+/** Of a user other than that of this browser, or of the own one among others. */
+export const SessionsDialog = ({ close, ...props }: DialogProps) => (
+  <Dialog title={`Sessions of ${props.email}`} close={close}>
+    <SessionList {...props} />
+    <CloseEnd close={close} />
+  </Dialog>
+);
+
+/** For staff: also of users who are members of no organization. */
+export function UserSessions({ user: { id, email }, close }: AboutUser) {
+  return (
+    <SessionsDialog
+      email={email}
+      list={(...query) => apiPath(userSessionsApi.list, { id }, ...query)}
+      endOne={(session) => call(userSessionsApi.delete, { id, session })}
+      endAll={() => call(userSessionsApi.deleteAll, { id })}
+      command={["session", "list", "--user", email]}
+      close={close}
+    />
   );
 }
 

@@ -1,11 +1,11 @@
 // The rotation of the organization's CAs: its progress, what administrators do with it, and a key that is known to others.
 
+import { request } from "../contact/api.ts";
 import { useEffect, useState } from "preact/hooks";
 import { authoritiesApi, type Authorities } from "../../api/certificates/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { actorOf } from "../activity/actor.ts";
-import { call } from "../contact/api.ts";
 import {
   lastSteering,
   progressOf,
@@ -17,14 +17,13 @@ import {
 import { readEvents } from "../activity/log.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
-import { refresh } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Check } from "../ui/form.tsx";
 import { Icon } from "../ui/icon.tsx";
 import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { Panel } from "../ui/page.tsx";
-import { FromTerminal, Line, When } from "../ui/parts.tsx";
+import { Line, When } from "../ui/parts.tsx";
 import { plural } from "../words/numbers.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback" | "hurry";
@@ -206,16 +205,11 @@ export function RotationDialog({ action, isNow: isAskedNow = false, close }: Ask
               set={setNow}
             />
           ) : null}
-          <FromTerminal
-            command={["ca", "rotate", slug, ...question.flags, ...(isNow ? ["--now"] : [])]}
-            call={["POST", apiPath(authoritiesApi.rotate, { slug }), body]}
-          />
         </>
       }
-      run={async () => {
-        await call(authoritiesApi.rotate, { slug }, body);
-        await refresh(pathOfCas(slug));
-      }}
+      command={["ca", "rotate", slug, ...question.flags, ...(isNow ? ["--now"] : [])]}
+      sends={request(authoritiesApi.rotate, { slug }, body)}
+      changes={pathOfCas(slug)}
       close={close}
     />
   );

@@ -7,7 +7,7 @@ import { flagWords } from "../../protocol/settings.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/sides.ts";
-import { get, type ApiError, call } from "../contact/api.ts";
+import { get, type ApiError, request } from "../contact/api.ts";
 import { networksIn, partsOf, sentencesOf } from "../words/field-parts.ts";
 import { changesOf, changedKeys, rebased, typedOf, type Changes, type Key, type Typed } from "./change.ts";
 import { currentSlug } from "../contact/me.ts";
@@ -63,11 +63,12 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   const newExitGroups = partsOf(typed.exit_groups).filter((group) => !before.exit_groups?.includes(group));
   // After saving, if something is left to do on the machine.
   const [next, setNext] = useState<Way>();
+  const save = request(nodesApi.update, { slug, id: node.id }, changes);
   const form = useAction(async () => {
     sent.current = { groups, subnets };
     // The user has to read what others changed before it is overwritten.
     if (takeOver(await get(path))) return;
-    await call(nodesApi.update, { slug, id: node.id }, changes);
+    await save.send();
     // All that is shown of the organization: its paths begin with this one.
     await refresh(apiPath(organizationsApi.retrieve, { slug }));
     const name = changes.name ?? node.name;
@@ -90,13 +91,10 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
       close={close}
       hasUnsaved={isTyped}
       action="Save"
-      form={form}
+      form={{ ...form, call: save.call }}
       disabled={!isTyped}
       shown={textFields}
-      terminal={{
-        command: ["node", "update", slug, node.name, ...flagsOf(before, changes)],
-        call: ["PATCH", path, changes],
-      }}
+      command={["node", "update", slug, node.name, ...flagsOf(before, changes)]}
     >
       <Fields typed={typed} type={type} error={form.error} sent={sent.current} />
       {foreign.length === 0 ? null : <Foreign now={before} fields={foreign} />}

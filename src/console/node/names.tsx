@@ -4,12 +4,12 @@ import { apiPath } from "../../api/endpoint.ts";
 import { namesApi, type Alias } from "../../api/names.ts";
 import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { request, call } from "../contact/api.ts";
+import { request } from "../contact/api.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
-import { refresh, useList } from "../contact/resource.ts";
+import { useList } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
-import { Text, useAction } from "../ui/form.tsx";
+import { Text, useSending } from "../ui/form.tsx";
 
 /** `full`: the full names of an alias, as text. */
 type Props = { node: Node; full(name: string): string };
@@ -72,11 +72,7 @@ function NewAlias({ node, close }: { node: Node; close(): void }) {
   const path = apiPath(namesApi.list, { slug });
   const [name, setName] = useState("");
   const body = { name, node: node.id };
-  const form = useAction(async () => {
-    await call(namesApi.create, { slug }, body);
-    await refresh(path);
-    close();
-  });
+  const form = useSending(request(namesApi.create, { slug }, body), path, close);
   return (
     <FormDialog
       title={`Add an alias of ${node.name}`}
@@ -85,10 +81,7 @@ function NewAlias({ node, close }: { node: Node; close(): void }) {
       action="Add the alias"
       form={form}
       shown={["name"]}
-      terminal={{
-        command: ["name", "create", slug, name || "NAME", "--to", node.name],
-        call: ["POST", path, body],
-      }}
+      command={["name", "create", slug, name || "NAME", "--to", node.name]}
     >
       <Text
         label="Alias"

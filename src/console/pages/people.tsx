@@ -7,12 +7,12 @@ import { memberSessionsApi } from "../../api/sessions.ts";
 import { request, call, type ApiError } from "../contact/api.ts";
 import { mayAdminister, me, organization, currentSlug } from "../contact/me.ts";
 import { removedWords } from "./removed-words.ts";
-import { refresh, useList } from "../contact/resource.ts";
+import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { now } from "../words/times.ts";
 import { Button, CloseEnd } from "../ui/button.tsx";
 import { tell } from "../ui/toast.tsx";
-import { Choice, Text, useAction } from "../ui/form.tsx";
+import { Choice, Text, useSending } from "../ui/form.tsx";
 import { Avatar, Icon, Sign } from "../ui/icon.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
 import { Confirm, Dialog, FormDialog } from "../ui/dialog.tsx";
@@ -22,7 +22,7 @@ import { Page, Panel } from "../ui/page.tsx";
 import { Line, State, When } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
-import { SessionList, type SessionsPath } from "../account/session-list.tsx";
+import { SessionsDialog } from "../account/session-list.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
 import { plural } from "../words/numbers.ts";
 
@@ -252,7 +252,6 @@ const offeredRoles = () =>
   roles
     .filter(([role]) => role !== "owner" || organization.value?.role === "owner")
     .map(([role, title, words]) => [role, `${title}: ${words}`] as const);
-const refreshMembers = () => refresh(membersPath(currentSlug.value ?? ""));
 
 /** `invited`: the one whose link was lost, or did not arrive; undefined for a new member. */
 function Invite({ invited, close }: { invited: Member | undefined; close(): void }) {
@@ -260,10 +259,7 @@ function Invite({ invited, close }: { invited: Member | undefined; close(): void
   const [email, setEmail] = useState(invited?.email ?? "");
   const [role, setRole] = useState<Role>(invited?.role ?? "member");
   const [made, setMade] = useState<NewMember>();
-  const form = useAction(async () => {
-    setMade(await call(membersApi.create, { slug }, { email, role }));
-    await refreshMembers();
-  });
+  const form = useSending(request(membersApi.create, { slug }, { email, role }), membersPath(slug), setMade);
   if (made !== undefined) return <Invited made={made} close={close} />;
   return (
     <FormDialog
@@ -273,10 +269,7 @@ function Invite({ invited, close }: { invited: Member | undefined; close(): void
       action={invited === undefined ? "Invite" : "Make the link"}
       form={form}
       shown={["email", "role"]}
-      terminal={{
-        command: ["member", "create", slug, email, "--role", role],
-        call: ["POST", membersPath(slug), { email, role }],
-      }}
+      command={["member", "create", slug, email, "--role", role]}
     >
       {invited === undefined ? null : <p>The link that was made before stops working.</p>}
       <Text
@@ -330,11 +323,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
   // For a new owner whom another user invited: the control plane asks for the number of the user (OwnerNumber).
   const [userId, setUserId] = useState("");
   const body = { role, ...(userId === "" ? {} : { owner_id: Number(userId) }) };
-  const form = useAction(async () => {
-    await call(membersApi.update, params, body);
-    await refreshMembers();
-    close();
-  });
+  const form = useSending(request(membersApi.update, params, body), membersPath(slug), close);
   return (
     <FormDialog
       title={`Role of ${member.email}`}
@@ -343,10 +332,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
       form={form}
       disabled={role === member.role}
       shown={["role"]}
-      terminal={{
-        command: ["member", "update", slug, member.email, "--role", role],
-        call: ["PATCH", apiPath(membersApi.update, params), body],
-      }}
+      command={["member", "update", slug, member.email, "--role", role]}
     >
       <RoleChoice error={form.error} value={role} set={setRole} />
       <OwnerNumber error={form.error} value={userId} set={setUserId} />
@@ -362,18 +348,15 @@ function Change({ member, close }: { member: Member; close(): void }) {
 function Sessions({ member, close }: { member: Member; close(): void }) {
   const slug = currentSlug.value ?? "";
   const params = { slug, id: member.id };
-  const list: SessionsPath = (...query) => apiPath(memberSessionsApi.list, params, ...query);
   return (
-    <Dialog title={`Sessions of ${member.email}`} close={close}>
-      <SessionList
-        list={list}
-        email={member.email}
-        endOne={(session: number) => call(memberSessionsApi.delete, { ...params, session })}
-        endAll={() => call(memberSessionsApi.deleteAll, params)}
-        command={["session", "list", "--org", slug, "--user", member.email]}
-      />
-      <CloseEnd close={close} />
-    </Dialog>
+    <SessionsDialog
+      email={member.email}
+      list={(...query) => apiPath(memberSessionsApi.list, params, ...query)}
+      endOne={(session) => call(memberSessionsApi.delete, { ...params, session })}
+      endAll={() => call(memberSessionsApi.deleteAll, params)}
+      command={["session", "list", "--org", slug, "--user", member.email]}
+      close={close}
+    />
   );
 }
 

@@ -7,17 +7,17 @@ import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { routesApi } from "../../api/paths/routes.ts";
 import type { Node } from "../../protocol/node.ts";
-import { call, request } from "../contact/api.ts";
+import { request } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
 import { Next, NextSteps, type Way } from "../node/next-steps.tsx";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { GroupsField } from "./groups-field.tsx";
-import { refresh, useList, type Resource } from "../contact/resource.ts";
+import { useList, type Resource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
-import { Choice, Text, useAction } from "../ui/form.tsx";
+import { Choice, Text, useSending } from "../ui/form.tsx";
 import { actionsColumn, linkColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { Page } from "../ui/page.tsx";
 
@@ -193,12 +193,11 @@ function Add({ isExit, path, exits, close }: AddProps) {
   const way = isExit ? { name, groups } : { name, networks: [typed.trim()] };
   const isWhole = via.length > 0 && groups.length > 0;
   const node = { slug, id: via[0] ?? 0 };
-  const form = useAction(async () => {
-    if (isExit) await call(nodesApi.update, node, exit);
-    else await call(routesApi.create, { slug }, route);
-    await refresh(isExit ? apiPath(nodesApi.list, { slug }) : path);
-    close(way);
-  });
+  const form = useSending<unknown>(
+    isExit ? request(nodesApi.update, node, exit) : request(routesApi.create, { slug }, route),
+    isExit ? apiPath(nodesApi.list, { slug }) : path,
+    () => close(way),
+  );
   const fields = form.error?.fields;
   const what = isExit ? "exit" : "route";
   return (
@@ -211,12 +210,11 @@ function Add({ isExit, path, exits, close }: AddProps) {
       shown={["network", "exit_groups"]}
       // The groups of an exit are sent as a whole: those that it has must be known.
       disabled={!isWhole || (isExit && exits === undefined)}
-      terminal={{
-        command: isExit
+      command={
+        isExit
           ? ["node", "update", slug, name, ...groups.flatMap((group) => ["--add-exit-group", group])]
-          : ["route", "create", slug, typed, "--via", name],
-        call: isExit ? ["PATCH", apiPath(nodesApi.update, node), exit] : ["POST", path, route],
-      }}
+          : ["route", "create", slug, typed, "--via", name]
+      }
     >
       {isExit ? (
         <GroupsField

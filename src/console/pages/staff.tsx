@@ -4,16 +4,17 @@ import { apiPath } from "../../api/endpoint.ts";
 import { organizationsApi, type Organization } from "../../api/organizations.ts";
 import { useState } from "preact/hooks";
 import { minPasswordLength, usersApi, userSettings, type User } from "../../api/users.ts";
-import { request, call } from "../contact/api.ts";
+import { request } from "../contact/api.ts";
 import { me, organizations, readMe } from "../contact/me.ts";
 import { freeNetwork, overlapped } from "../node/overlay-networks.ts";
 import { counted } from "./removed-words.ts";
-import { refresh, useResource } from "../contact/resource.ts";
+import { useResource } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
-import { Check, Text, useAction } from "../ui/form.tsx";
+import { Check, Text, useSending } from "../ui/form.tsx";
 import { actionsColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
+import { parts, usePart } from "../ui/lazy-parts.ts";
 import { Page } from "../ui/page.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
@@ -68,9 +69,8 @@ function NewOrganization({ close }: { close(): void }) {
     ...(owner === me.value?.email ? {} : { owner }),
     ...(ownerId === "" ? {} : { owner_id: Number(ownerId) }),
   };
-  const form = useAction(async () => {
-    await call(organizationsApi.create, {}, body);
-    await Promise.all([readMe(), refresh(organizationsPath)]);
+  const form = useSending(request(organizationsApi.create, {}, body), organizationsPath, async () => {
+    await readMe();
     close();
     go(pathOf(slug));
   });
@@ -82,10 +82,7 @@ function NewOrganization({ close }: { close(): void }) {
       action="Create the organization"
       form={form}
       shown={["slug", "network", "owner"]}
-      terminal={{
-        command: ["org", "create", slug, "--network", network, "--owner", owner],
-        call: ["POST", organizationsPath, body],
-      }}
+      command={["org", "create", slug, "--network", network, "--owner", owner]}
     >
       <Text
         label="Slug"
@@ -125,6 +122,8 @@ function NewOrganization({ close }: { close(): void }) {
 
 export function Users() {
   const [asked, setAsked] = useState<User | "new">();
+  const [shown, setShown] = useState<User>();
+  const part = usePart(shown && parts.administration);
   const close = () => setAsked(undefined);
   const columns: readonly Column<User>[] = [
     textColumn("email", "E-mail", 4, ({ email }) => email),
@@ -133,11 +132,17 @@ export function Users() {
     stateColumn(1, ({ is_active }) => (is_active ? ["online", "active"] : ["revoked", "disabled"])),
     timeColumn("seen", "Last sign-in", ({ last_login_at }) => last_login_at),
     timeColumn("created", "Created", ({ created_at }) => created_at),
-    actionsColumn(1, (user) => (
-      <Button kind="ghost" isSmall={true} onClick={() => setAsked(user)}>
-        {user.is_active ? "Disable" : "Enable"}
-        <span class="unseen"> {user.email}</span>
-      </Button>
+    actionsColumn(2, (user) => (
+      <>
+        <Button kind="ghost" isSmall={true} onClick={() => setShown(user)}>
+          Sessions
+          <span class="unseen"> of {user.email}</span>
+        </Button>
+        <Button kind="ghost" isSmall={true} onClick={() => setAsked(user)}>
+          {user.is_active ? "Disable" : "Enable"}
+          <span class="unseen"> {user.email}</span>
+        </Button>
+      </>
     )),
   ];
   return (
@@ -160,6 +165,7 @@ export function Users() {
       <InstallationProviders />
       {asked === "new" ? <NewUser close={close} /> : null}
       {typeof asked === "object" ? <Activation user={asked} close={close} /> : null}
+      {shown && part ? <part.UserSessions user={shown} close={() => setShown(undefined)} /> : null}
     </Page>
   );
 }
@@ -168,11 +174,8 @@ function NewUser({ close }: { close(): void }) {
   const [email, setEmail] = useState("");
   const [password, setPassword] = useState("");
   const [isStaff, setStaff] = useState(false);
-  const form = useAction(async () => {
-    await call(usersApi.create, {}, { email, password, is_staff: isStaff });
-    await refresh(usersPath);
-    close();
-  });
+  const body = { email, password, is_staff: isStaff };
+  const form = useSending(request(usersApi.create, {}, body), usersPath, close);
   return (
     <FormDialog
       title="Create a user"
@@ -181,10 +184,7 @@ function NewUser({ close }: { close(): void }) {
       action="Create the user"
       form={form}
       shown={["email", "password"]}
-      terminal={{
-        command: ["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])],
-        call: ["POST", usersPath, { email, password: "…", is_staff: isStaff }],
-      }}
+      command={["user", "create", email, ...(isStaff ? [`--${userSettings.is_staff.flag}`] : [])]}
     >
       <p class="quiet">
         Owners can also invite members to their organizations. Invited members choose their own password.

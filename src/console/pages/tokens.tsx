@@ -4,16 +4,15 @@ import { registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
 import { serviceTokensApi } from "../../api/tokens/service-tokens.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
-import { request, call } from "../contact/api.ts";
+import { request } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { currentSlug } from "../contact/me.ts";
 import type { Names } from "../activity/actor.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { mayDo, nameOfKey, unused } from "../joining/token-words.ts";
-import { refresh } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
-import { Check, Choice, Text, useAction } from "../ui/form.tsx";
+import { Check, Choice, Text, useSending } from "../ui/form.tsx";
 import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
 import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
 import { Page } from "../ui/page.tsx";
@@ -220,11 +219,8 @@ function NewServiceToken({ close }: { close(): void }) {
     scopes: scopes.map(([scope]) => scope).filter((scope) => chosen.has(scope)),
     ...(from.length === 0 ? {} : { networks: from }),
   };
-  const form = useAction(async () => {
-    const { token } = await call(serviceTokensApi.create, { slug }, body);
-    setSecret(token);
-    await refresh(apiPath(serviceTokensApi.list, { slug }));
-  });
+  const sends = request(serviceTokensApi.create, { slug }, body);
+  const form = useSending(sends, apiPath(serviceTokensApi.list, { slug }), ({ token }) => setSecret(token));
   const toggle = (scope: string) => (isOn: boolean) =>
     setChosen(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
   if (secret !== undefined)
@@ -242,21 +238,18 @@ function NewServiceToken({ close }: { close(): void }) {
       form={form}
       disabled={chosen.size === 0}
       shown={["name", "networks"]}
-      terminal={{
-        command: [
-          "service-token",
-          "create",
-          slug,
-          name || "NAME",
-          "--role",
-          role,
-          "--expires",
-          expires,
-          ...body.scopes.flatMap((scope) => ["--scope", scope]),
-          ...from.flatMap((network) => ["--network", network]),
-        ],
-        call: ["POST", apiPath(serviceTokensApi.create, { slug }), body],
-      }}
+      command={[
+        "service-token",
+        "create",
+        slug,
+        name || "NAME",
+        "--role",
+        role,
+        "--expires",
+        expires,
+        ...body.scopes.flatMap((scope) => ["--scope", scope]),
+        ...from.flatMap((network) => ["--network", network]),
+      ]}
     >
       <Text
         label="Name"

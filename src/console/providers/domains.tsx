@@ -7,7 +7,7 @@ import { request, call } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
-import { Text, useAction } from "../ui/form.tsx";
+import { Text, useAction, useSending } from "../ui/form.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Panel, TerminalButton } from "../ui/page.tsx";
 import { Failure, Line, State } from "../ui/parts.tsx";
@@ -48,11 +48,7 @@ export function Domains() {
 function Claim({ path, close }: { path: string; close(): void }) {
   const slug = currentSlug.value ?? "";
   const [domain, setDomain] = useState("");
-  const form = useAction(async () => {
-    await call(domainsApi.create, { slug }, { domain });
-    await refresh(path);
-    close();
-  });
+  const form = useSending(request(domainsApi.create, { slug }, { domain }), path, close);
   return (
     <FormDialog
       title="Add a domain"
@@ -61,7 +57,7 @@ function Claim({ path, close }: { path: string; close(): void }) {
       action="Claim the domain"
       form={form}
       shown={["domain"]}
-      terminal={{ command: ["domain", "create", slug, domain || "DOMAIN"], call: ["POST", path, { domain }] }}
+      command={["domain", "create", slug, domain || "DOMAIN"]}
     >
       <p>Addresses of your provider count in it once its TXT record is published. It is shown next.</p>
       <Text

@@ -2,19 +2,18 @@
 
 import { FormDialog } from "../ui/dialog.tsx";
 import { useState } from "preact/hooks";
-import { apiPath, type GivenOf } from "../../api/endpoint.ts";
+import type { GivenOf } from "../../api/endpoint.ts";
 import {
   organizationProvidersApi,
   organizationProviderSettings,
   type Provider,
 } from "../../api/providers/providers.ts";
 import { flagWords, type Settings } from "../../protocol/settings.ts";
-import { call, type ApiError } from "../contact/api.ts";
+import { type ApiError, request } from "../contact/api.ts";
 import { sentencesOf } from "../words/field-parts.ts";
 import { currentSlug } from "../contact/me.ts";
-import { refresh } from "../contact/resource.ts";
 import { differing, valuesOf } from "../ui/setting-values.ts";
-import { Text, useAction } from "../ui/form.tsx";
+import { Text, useSending } from "../ui/form.tsx";
 import { Line } from "../ui/parts.tsx";
 import { SettingFields, useSettings, type SettingsForm } from "../ui/setting-fields.tsx";
 
@@ -25,10 +24,6 @@ const withSecret = (more: string): Settings => {
   const { client_secret } = organizationProviderSettings;
   return { ...organizationProviderSettings, client_secret: { ...client_secret, more } };
 };
-
-/** What the page shows of a request: without the secret. */
-const shownOf = <T extends { client_secret?: string | undefined }>({ client_secret, ...body }: T) =>
-  client_secret === undefined ? body : { ...body, client_secret: "…" };
 
 const empty = { issuer: "", values: usual };
 /** Input that was not added, for the next time. The secret is not kept. */
@@ -49,9 +44,8 @@ export function NewProvider({ path, complete, close }: Adding) {
     draft = { path, issuer, values };
     close();
   };
-  const sending = useAction(async () => {
-    const made = await call(organizationProvidersApi.create, { slug: currentSlug.value ?? "" }, body);
-    await refresh(path);
+  const sends = request(organizationProvidersApi.create, { slug: currentSlug.value ?? "" }, body);
+  const sending = useSending(sends, path, (made) => {
     draft = { path: "", ...empty };
     close();
     if (isIncomplete(made)) complete(made);
@@ -65,18 +59,15 @@ export function NewProvider({ path, complete, close }: Adding) {
       action="Add the provider"
       form={sending}
       shown={shownFields}
-      terminal={{
-        command: [
-          "oidc",
-          "create",
-          name || "NAME",
-          issuer || "ISSUER",
-          "--org",
-          currentSlug.value ?? "",
-          ...flagWords(organizationProviderSettings, flags),
-        ],
-        call: ["POST", path, shownOf(body)],
-      }}
+      command={[
+        "oidc",
+        "create",
+        name || "NAME",
+        issuer || "ISSUER",
+        "--org",
+        currentSlug.value ?? "",
+        ...flagWords(organizationProviderSettings, flags),
+      ]}
     >
       <p>
         Not registered there yet? Leave the client ID empty: the redirect URI that the provider asks for
@@ -103,11 +94,7 @@ export function EditProvider({ path, provider, close }: Editing) {
   const form = useSettings<Values>(organizationProviderSettings, provider);
   const { changes } = form;
   const at = { slug: currentSlug.value ?? "", id: provider.id };
-  const sending = useAction(async () => {
-    await call(organizationProvidersApi.update, at, changes);
-    await refresh(path);
-    close();
-  });
+  const sending = useSending(request(organizationProvidersApi.update, at, changes), path, close);
   const isSame = Object.keys(changes).length === 0;
   return (
     <FormDialog
@@ -118,20 +105,17 @@ export function EditProvider({ path, provider, close }: Editing) {
       form={sending}
       disabled={isSame}
       shown={shownFields}
-      terminal={
+      command={
         isSame
           ? undefined
-          : {
-              command: [
-                "oidc",
-                "update",
-                provider.id,
-                "--org",
-                currentSlug.value ?? "",
-                ...flagWords(organizationProviderSettings, changes),
-              ],
-              call: ["PATCH", apiPath(organizationProvidersApi.update, at), shownOf(changes)],
-            }
+          : [
+              "oidc",
+              "update",
+              provider.id,
+              "--org",
+              currentSlug.value ?? "",
+              ...flagWords(organizationProviderSettings, changes),
+            ]
       }
     >
       <p>Register this redirect URI there:</p>

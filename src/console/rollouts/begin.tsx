@@ -7,7 +7,7 @@ import { organizationsApi } from "../../api/organizations.ts";
 import { rolloutsApi, usualWatchS } from "../../api/rollouts.ts";
 import { isObject } from "../../base/is-object.ts";
 import { hoursFrom } from "../../protocol/updates/hours.ts";
-import { call, type ApiError } from "../contact/api.ts";
+import { type ApiError, request } from "../contact/api.ts";
 import { me, currentSlug } from "../contact/me.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
@@ -76,9 +76,10 @@ export function Begin({ path, close }: { path: string; close(): void }) {
     watch_s: Number(watch) * 60,
   };
   const sent = useRef("");
+  const sends = request(rolloutsApi.create, { slug }, body);
   const form = useAction(async () => {
     sent.current = JSON.stringify(body);
-    const { id } = await call(rolloutsApi.create, { slug }, body);
+    const { id } = await sends.send();
     await refresh(path);
     close();
     go(pathOf(slug, "rollouts", id));
@@ -109,23 +110,20 @@ export function Begin({ path, close }: { path: string; close(): void }) {
       title="Update nodes in rings"
       action="Begin"
       hasUnsaved={Object.values(typed).some(Boolean)}
-      form={{ ...form, error }}
+      form={{ ...form, error, call: sends.call }}
       close={close}
       shown={Object.keys(empty)}
       disabled={isNothing || wrongHours !== undefined}
-      terminal={{
-        command: [
-          "rollout",
-          "create",
-          slug,
-          ...(isSettings ? ["--settings", "FILE"] : []),
-          ...versions.flatMap(([what, version]) => [`--${what}`, version]),
-          ...groups.flatMap((group) => ["--group", group]),
-          ...hours.flatMap((each) => ["--hours", each]),
-          ...(watch === usualMinutes ? [] : ["--watch", `${watch}m`]),
-        ],
-        call: ["POST", path, body],
-      }}
+      command={[
+        "rollout",
+        "create",
+        slug,
+        ...(isSettings ? ["--settings", "FILE"] : []),
+        ...versions.flatMap(([what, version]) => [`--${what}`, version]),
+        ...groups.flatMap((group) => ["--group", group]),
+        ...hours.flatMap((each) => ["--hours", each]),
+        ...(watch === usualMinutes ? [] : ["--watch", `${watch}m`]),
+      ]}
     >
       <div class="check">
         <Segments label="What" value={kind} choices={kinds} set={(next) => setKind(next)} />

@@ -92,21 +92,22 @@ export function Dialog({
 type FormDialogProps = Pick<DialogProps, "title" | "close" | "hasUnsaved" | "children"> & {
   /** What the form does, on its button. */
   action: ComponentChildren;
-  form: Pick<Action, "error" | "isRunning" | "submit">;
+  form: Pick<Action, "error" | "isRunning" | "submit"> & { call?: Terminal["call"] };
   /** The action cannot be taken yet: something is missing. */
   disabled?: boolean;
   /** Fields that show the sentences about them. */
   shown?: readonly string[];
-  terminal?: Terminal | undefined;
+  /** The same from the terminal. */
+  command?: Terminal["command"] | undefined;
 };
 
 /** A form in a dialog: its fields, why it was refused, the same from the terminal, and its action. */
 export const FormDialog = ({
   action,
-  form: { error, isRunning, submit },
+  form: { error, isRunning, submit, call },
   disabled,
   shown,
-  terminal,
+  command,
   children,
   ...dialog
 }: FormDialogProps) => (
@@ -114,7 +115,7 @@ export const FormDialog = ({
     <form onSubmit={submit}>
       {children}
       <FormFailure error={error} {...(shown && { shown })} />
-      {terminal && <FromTerminal {...terminal} />}
+      {command && <FromTerminal command={command} {...(call && { call })} />}
       <FormEnd disabled={isRunning || disabled} cancel={dialog.close}>
         {action}
       </FormEnd>

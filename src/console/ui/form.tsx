@@ -3,7 +3,8 @@
 import { maxCodeLength } from "../../api/values.ts";
 import type { VNode } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { ApiError } from "../contact/api.ts";
+import { ApiError, type Sending } from "../contact/api.ts";
+import { refresh } from "../contact/resource.ts";
 import { isAbout, partsOf } from "../words/field-parts.ts";
 import { Field, valueOf, type FieldProps, type Frame } from "./field.tsx";
 import { Failure } from "./parts.tsx";
@@ -49,6 +50,23 @@ export function useAction(work: () => Promise<unknown>): Action {
     void run();
   };
   return { error, isRunning, run, submit };
+}
+
+/**
+ * A form that sends one request: then what begins with the path `changes` is read again, and `end` is called with the answer. `call`: the
+ * request as the terminal shows it.
+ */
+export function useSending<T>(
+  sends: Sending<T>,
+  changes: string,
+  end: (answer: T) => unknown,
+): Action & Pick<Sending, "call"> {
+  const action = useAction(async () => {
+    const answer = await sends.send();
+    await refresh(changes);
+    await end(answer);
+  });
+  return { ...action, call: sends.call };
 }
 
 /** The failure of a form, unless all its sentences are shown beside fields. `shown`: the fields that show theirs. */

@@ -2,11 +2,15 @@
 
 import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import type { User } from "../../api/users.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Registration } from "../joining/registrations.ts";
 
 /** A question about some nodes. */
 export type Asking = { nodes: readonly Pick<Node, "id" | "name" | "phone">[]; close(): void };
+
+/** A dialog about a user. */
+export type AboutUser = { user: Pick<User, "id" | "email">; close(): void };
 
 /** What each file exports. Written out instead of inferred: the files use parts themselves, so inferring would be a circle. */
 type Parts = {
@@ -16,6 +20,7 @@ type Parts = {
     Begin: FunctionComponent<{ path: string; close(): void }>;
     dialogs: Readonly<Record<"groups" | "renew" | "revoke" | "restore", FunctionComponent<Asking>>>;
   }>;
+  administration(): Promise<{ UserSessions: FunctionComponent<AboutUser> }>;
   activity(): Promise<{ eventNames: readonly string[] }>;
   qr(): Promise<{ QrPicture: FunctionComponent<{ text: string; label: string }> }>;
   joining(): Promise<{

@@ -7,13 +7,13 @@ import { alarmsApi, type Alarm } from "../../api/webhooks/alarms.ts";
 import type { ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
 import { flagWords } from "../../protocol/settings.ts";
 import { useState } from "preact/hooks";
-import { call } from "../contact/api.ts";
+import { call, request } from "../contact/api.ts";
 import { currentSlug, mayAdminister } from "../contact/me.ts";
-import { refresh, useList, useResource } from "../contact/resource.ts";
+import { useList, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { FormDialog } from "../ui/dialog.tsx";
-import { Choice, FormFailure, Listed, Text, useAction } from "../ui/form.tsx";
+import { Choice, FormFailure, Listed, Text, useAction, useSending } from "../ui/form.tsx";
 import { actionsColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { Page } from "../ui/page.tsx";
@@ -172,12 +172,9 @@ function ChangeRule({ slug, own, rule, close }: ChangeProps) {
   const names = rule === undefined ? partsOf(groups).map((group) => ofGroup + group) : [rule.name];
   // The usual value is not stored: "" removes what the organization chose.
   const body = { alarm_rules: withValue(own, names, value === rule?.usual ? "" : value) };
-  const form = useAction(async () => {
-    await call(organizationsApi.update, { slug }, body);
-    // All that is shown of the organization: its paths begin with this one.
-    await refresh(apiPath(organizationsApi.retrieve, { slug }));
-    close();
-  });
+  // All that is shown of the organization: its paths begin with this one.
+  const shown = apiPath(organizationsApi.retrieve, { slug });
+  const form = useSending(request(organizationsApi.update, { slug }, body), shown, close);
   const { unit = "minutes", usual = "" } = rule ?? {};
   const props = {
     label: "Value",
@@ -194,10 +191,7 @@ function ChangeRule({ slug, own, rule, close }: ChangeProps) {
       close={close}
       shown={["alarm_rules"]}
       disabled={names.length === 0 || (rule === undefined && value === "")}
-      terminal={{
-        command: ["org", "update", slug, ...flagWords(organizationSettings, body)],
-        call: ["PATCH", apiPath(organizationsApi.update, { slug }), body],
-      }}
+      command={["org", "update", slug, ...flagWords(organizationSettings, body)]}
     >
       {rule === undefined ? (
         <Listed

@@ -1,15 +1,14 @@
 // The forms of webhooks: a new one, changes of one, and the question before one is deleted.
 
+import { useSending } from "../ui/form.tsx";
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
 import { formatOf } from "../../api/webhooks/delivery-formats.ts";
 import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
 import { flagWords, type Settings } from "../../protocol/settings.ts";
 import { useState } from "preact/hooks";
-import { request, call } from "../contact/api.ts";
+import { request } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
-import { refresh } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
-import { useAction } from "../ui/form.tsx";
 import { parts, usePart } from "../ui/lazy-parts.ts";
 import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
 import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
@@ -42,11 +41,12 @@ export function EditWebhook({ webhook: current, close }: { webhook?: Webhook; cl
   const given = { ...changes, url: typed.url, events: typed.events };
   const [secret, setSecret] = useState<string>();
   const params = { slug, id: webhook?.id ?? 0 };
-  const sending = useAction(async () => {
-    const made = webhook === undefined ? await call(webhooksApi.create, params, given) : undefined;
-    if (made === undefined) await call(webhooksApi.update, params, changes);
-    await refresh(webhooksPath(slug));
-    if (made?.format === "json") setSecret(made.secret);
+  const sends =
+    webhook === undefined
+      ? request(webhooksApi.create, params, given)
+      : request(webhooksApi.update, params, changes);
+  const sending = useSending<{ format: string; secret?: string }>(sends, webhooksPath(slug), (made) => {
+    if (webhook === undefined && made.format === "json") setSecret(made.secret);
     else close();
   });
   if (secret !== undefined)
@@ -65,16 +65,11 @@ export function EditWebhook({ webhook: current, close }: { webhook?: Webhook; cl
       action={webhook === undefined ? "Create the webhook" : "Save"}
       form={sending}
       shown={Object.keys(webhookSettings)}
-      terminal={{
-        command:
-          webhook === undefined
-            ? ["webhook", "create", slug, typed.url, ...flagWords(webhookSettings, flags)]
-            : ["webhook", "update", slug, webhook.id, ...flagWords(webhookSettings, changes)],
-        call:
-          webhook === undefined
-            ? ["POST", webhooksPath(slug), given]
-            : ["PATCH", apiPath(webhooksApi.update, params), changes],
-      }}
+      command={
+        webhook === undefined
+          ? ["webhook", "create", slug, typed.url, ...flagWords(webhookSettings, flags)]
+          : ["webhook", "update", slug, webhook.id, ...flagWords(webhookSettings, changes)]
+      }
     >
       <SettingFields
         settings={isByUrl ? settingsFor(typed.url) : webhookSettings}

@@ -30,6 +30,11 @@ export function commandText({ command, each }: Terminal): string {
   return each === undefined ? text : `for each in ${each.map(quoted).join(" ")}; do ${text}; done`;
 }
 
+/** Fields of bodies that no page shows. */
+const secrets = ["client_secret", "password"];
+const withoutSecrets = (key: string, value: unknown) =>
+  secrets.includes(key) && value !== undefined ? "…" : value;
+
 /** The body is quoted, too, because users paste the call behind the name of a program. */
 export const callText = ([method, path, body]: NonNullable<Terminal["call"]>): string =>
-  [method, path, ...(body === undefined ? [] : [JSON.stringify(body)])].map(quoted).join(" ");
+  [method, path, ...(body === undefined ? [] : [JSON.stringify(body, withoutSecrets)])].map(quoted).join(" ");

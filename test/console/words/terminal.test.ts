@@ -71,6 +71,13 @@ test("the body of a call is one word", () => {
   expect(JSON.parse(sent ?? "")).toEqual(body);
 });
 
+test("a call shows no password and no secret of a client", () => {
+  const body = { email: "ada@example.org", password: "hidden", client_secret: undefined };
+  const [, sent] = wordsIn(callText(["PATCH", "/api/users/", body]));
+  expect(JSON.parse(sent ?? "")).toEqual({ email: "ada@example.org", password: "…" });
+  expect(callText(["PATCH", "/", { client_secret: "hidden" }])).not.toContain("hidden");
+});
+
 test("a line that a page writes itself has no value but the slug of an organization", async () => {
   const root = join(import.meta.dir, "../../../src/console");
   let lines = 0;
