@@ -157,7 +157,8 @@ export async function writeSlice(
       ]),
   );
   if (placed.length > sliceSize) return;
-  const rings = await queryNumber(tx, `SELECT max(ring) AS n ${ofRollout}`, [row.id]);
+  // 0: since its start no node is left to update. Then it pauses (rollout-step.ts).
+  const rings = await queryNumber(tx, `SELECT coalesce(max(ring), 0) AS n ${ofRollout}`, [row.id]);
   await rollouts.update(tx, { id: row.id }, { ring: 1, rings, since: now });
 }
 

@@ -279,14 +279,19 @@ function leaveRing(progress: Progress, ring: Ring, now: number): Step {
   // A turn reads a part of the waiting nodes only: the next turns skip the others.
   if (away.length < (ring.counts.waiting ?? 0)) return { progress, changes };
   // In the last ring, nodes that are all away are no reason to pause: nothing follows that it would have to prove.
-  if (!ring.isProven && (!isLast || hasPassed)) {
-    const reason = hasPassed
-      ? "Nothing is proven: no peer answered a node of this ring, before or after"
-      : "No node of this ring could be updated: each is away, or refused";
+  if (!ring.isProven && (!isLast || hasPassed || progress.rings === 0)) {
+    const reason = whyUnproven(progress, hasPassed);
     return { progress: { ...progress, state: "paused", since: now, reason }, changes, event: "changed" };
   }
   if (isLast) return { progress: { ...progress, state: "passed", since: now }, changes, event: "passed" };
   return { progress: { ...progress, ring: progress.ring + 1, since: now }, changes, event: "ring_passed" };
+}
+
+function whyUnproven({ rings }: Progress, hasPassed: boolean): string {
+  if (rings === 0) return "No node is left to update";
+  return hasPassed
+    ? "Nothing is proven: no peer answered a node of this ring, before or after"
+    : "No node of this ring could be updated: each is away, or refused";
 }
 
 /** The states of nodes that have changed, or may have: a ring that goes back tells them to. */

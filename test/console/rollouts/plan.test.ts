@@ -35,6 +35,11 @@ test("the plan has the rings in their order, each with its size, hours and watch
   expect(plan[4]).toContain("its ring goes back");
 });
 
+test("without a node there is no ring", () => {
+  const plan = planOf({ count: 0, watchMinutes: 1, hours: [], isSettings: false });
+  expect(plan.filter((each) => each.startsWith("Ring"))).toEqual([]);
+});
+
 test("settings that fail go back on all nodes", () => {
   const plan = planOf({ count: 1, watchMinutes: 1, hours: [], isSettings: true });
   expect(plan).toHaveLength(2);

@@ -446,8 +446,8 @@ test("goes on where it was after each of 200 kills between its writes", async ()
   }
 }, 60_000);
 
-test("the nodes of a large organization are written in slices, which go on after a kill between them", async () => {
-  const count = 1700;
+/** Active nodes that permit updates, without machines. */
+async function addNodes(count: number): Promise<void> {
   await server.db.write(async (tx) => {
     const now = server.clock.ms;
     const ip = (at: number) => `10.77.${at >> 8}.${at & 255}`;
@@ -461,6 +461,10 @@ test("the nodes of a large organization are written in slices, which go on after
       "INSERT INTO sightings (node_id, last_checkin_at) SELECT id, $1 FROM nodes WHERE org_id = $2";
     await tx.run(seen, [now, acme.id]);
   });
+}
+
+test("the nodes of a large organization are written in slices, which go on after a kill between them", async () => {
+  await addNodes(1700);
   expect(await start()).toMatchObject({ state: "running", ring: 0, rings: [] });
   const { services, kills } = killedServices(makeRandom(3), 0.6);
   const { advanceRollouts } = await import("../../../src/server/rollout/rollout-turn.ts");
@@ -478,3 +482,16 @@ test("the nodes of a large organization are written in slices, which go on after
   );
   expect(rings.map((each) => Number(each["n"]))).toEqual([1, 84, 340, 1275]);
 }, 60_000);
+
+test("a rollout pauses if no node is left to update once its nodes are written", async () => {
+  await addNodes(600);
+  const { id } = await start();
+  await server.db.write((tx) => tx.run("UPDATE nodes SET may_update = NULL"));
+  for (let turn = 0; turn < 2; turn++) await advanceRollouts(server.app.services);
+  const shown = await server.send("GET", `${path}${id}/`, { token: owner });
+  expect(shown.json).toMatchObject({ state: "paused", rings: [], reason: "No node is left to update" });
+  expect((await steer(id, "abort")).status).toBe(200);
+  await advanceRollouts(server.app.services);
+  const ended = await server.send("GET", `${path}${id}/`, { token: owner });
+  expect(ended.json).toMatchObject({ state: "stopped" });
+});
