@@ -75,7 +75,10 @@ async function retireLostTokens(old: Reader, tx: Transaction, now: number): Prom
   }
 }
 
-/** What an organization demands of those who sign in and join, and what ends with them, as its administrators said last. */
+/**
+ * What an organization demands of those who sign in and join, what ends with them, and what nodes learn and report of others, as its
+ * administrators said last.
+ */
 const demandsOf = (org: OrganizationRow) => ({
   secondFactor: org.secondFactor,
   deviceCodes: org.deviceCodes,
@@ -86,6 +89,8 @@ const demandsOf = (org: OrganizationRow) => ({
   revokeUnprovenFrom: org.revokeUnprovenFrom,
   reauthenticateDays: org.reauthenticateDays,
   reauthenticateFrom: org.reauthenticateFrom,
+  namesToAll: org.namesToAll,
+  flows: org.flows,
 });
 
 const retirement = authorities.pick("id", "retiredAt");

@@ -109,14 +109,15 @@ test("what an organization demanded last stays, and a webhook keeps its newest f
       "webhook 1",
     ),
   );
+  sql("UPDATE organizations SET names_to_all = 1, flows = 1");
   await must(`backup ${place.backup}`);
   sql(`UPDATE organizations SET second_factor = 1, device_codes = 0, self_enrollment = 'off', node_approval = 'all',
-    revoke_leaver_nodes = 1, reauthenticate_days = 30, reauthenticate_from = 7`);
+    revoke_leaver_nodes = 1, reauthenticate_days = 30, reauthenticate_from = 7, names_to_all = 0, flows = 0`);
   sql("INSERT INTO meta (key, value) VALUES ('staff_second_factor', '1')");
   sql("UPDATE webhooks SET url = 'mailto:ops@example.org', format = 'mail', events = '[\"alarm.*\"]'");
   await must(`restore ${place.backup} --replace`);
   const demanded = `SELECT second_factor, device_codes, self_enrollment, node_approval, revoke_leaver_nodes,
-    reauthenticate_days, reauthenticate_from FROM organizations`;
+    reauthenticate_days, reauthenticate_from, names_to_all, flows FROM organizations`;
   expect(sql(demanded)).toEqual([
     {
       second_factor: 1,
@@ -126,6 +127,8 @@ test("what an organization demanded last stays, and a webhook keeps its newest f
       revoke_leaver_nodes: 1,
       reauthenticate_days: 30,
       reauthenticate_from: 7,
+      names_to_all: 0,
+      flows: 0,
     },
   ]);
   expect(sql("SELECT value FROM meta WHERE key = 'staff_second_factor'")).toEqual([{ value: "1" }]);
