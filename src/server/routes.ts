@@ -44,7 +44,7 @@ import { consoleApi } from "../api/pages.ts";
 import { releasesApi } from "../api/releases.ts";
 import { consoleHandlers } from "./console/routes.ts";
 import { docsRoutes } from "./docs/routes.ts";
-import { attach } from "./http/attach.ts";
+import { attach, type Attached, type Subject } from "./http/attach.ts";
 import { healthHandlers } from "./metrics/routes.ts";
 import { nodeCallsApi } from "../api/node-calls.ts";
 import { registrationsApi } from "../api/registrations.ts";
@@ -53,81 +53,83 @@ import { pastApi } from "../api/history/past.ts";
 import { policyApi } from "../api/policy.ts";
 import type { Services } from "./services.ts";
 
-const nodeRoutes = () => import("./nodes/routes.ts");
-const sessionRoutes = () => import("./users/session-routes.ts");
-
 export function allRoutes(services: Services): Route[] {
+  /** `subjects`: each by the name of the function of the module that makes its handlers. */
+  const lazily = <S extends Record<string, Subject>>(
+    load: () => Promise<{ [Name in keyof NoInfer<S>]: (services: Services) => Attached<S[Name]> }>,
+    subjects: S,
+  ) => {
+    const names: (keyof S)[] = Object.keys(subjects);
+    return names.flatMap((name) => attach(subjects[name], async () => (await load())[name](services)));
+  };
   const routes: Route[] = [
     ...attach(consoleApi, consoleHandlers),
     ...docsRoutes(services, () => routes),
     ...attach(healthApi, healthHandlers(services)),
-    ...attach(releasesApi, async () => (await import("./releases/routes.ts")).releaseHandlers(services)),
-    ...attach(tokenPairsApi, async () => (await sessionRoutes()).tokenPairHandlers(services)),
-    ...attach(ownUserApi, async () => (await import("./users/routes.ts")).ownUserHandlers(services)),
-    ...attach(joiningApi, async () => (await import("./users/routes.ts")).joiningHandlers(services)),
-    ...attach(browserSessionApi, async () => (await sessionRoutes()).browserSessionHandlers(services)),
-    ...attach(ownSessionsApi, async () => (await sessionRoutes()).ownSessionHandlers(services)),
-    ...attach(memberSessionsApi, async () => (await sessionRoutes()).memberSessionHandlers(services)),
-    ...attach(userSessionsApi, async () => (await sessionRoutes()).userSessionHandlers(services)),
-    ...attach(factorsApi, async () => (await import("./users/factor-routes.ts")).factorHandlers(services)),
-    ...attach(totpApi, async () => (await import("./users/factor-routes.ts")).totpHandlers(services)),
-    ...attach(signInRulesApi, async () =>
-      (await import("./users/factor-routes.ts")).signInRuleHandlers(services),
-    ),
-    ...attach(passkeysApi, async () => (await import("./users/factor-routes.ts")).passkeyHandlers(services)),
-    ...attach(passkeyProofsApi, async () =>
-      (await import("./users/factor-routes.ts")).passkeyProofHandlers(services),
-    ),
-    ...attach(passwordResetApi, async () =>
-      (await import("./users/routes.ts")).passwordResetHandlers(services),
-    ),
-    ...attach(providerSignInApi, async () =>
-      (await import("./oidc/routes.ts")).providerSignInHandlers(services),
-    ),
-    ...attach(identitiesApi, async () => (await import("./oidc/routes.ts")).identityHandlers(services)),
-    ...attach(commandLineApi, async () =>
-      (await import("./users/device-routes.ts")).commandLineHandlers(services),
-    ),
-    ...attach(providersApi, async () => (await import("./oidc/routes.ts")).providerHandlers(services)),
-    ...attach(organizationProvidersApi, async () =>
-      (await import("./oidc/routes.ts")).organizationProviderHandlers(services),
-    ),
-    ...attach(domainsApi, async () => (await import("./oidc/routes.ts")).domainHandlers(services)),
-    ...attach(usersApi, async () => (await import("./users/routes.ts")).userHandlers(services)),
-    ...attach(serversApi, async () => (await import("./metrics/routes.ts")).serverHandlers(services)),
-    ...attach(organizationsApi, async () =>
-      (await import("./organizations/routes.ts")).organizationHandlers(services),
-    ),
-    ...attach(membersApi, async () => (await import("./organizations/routes.ts")).memberHandlers(services)),
-    ...attach(groupsApi, async () => (await import("./organizations/routes.ts")).groupHandlers(services)),
-    ...attach(registrationTokensApi, async () =>
-      (await import("./tokens/routes.ts")).registrationTokenHandlers(services),
-    ),
-    ...attach(serviceTokensApi, async () =>
-      (await import("./tokens/routes.ts")).serviceTokenHandlers(services),
-    ),
-    ...attach(rulesApi, async () => (await import("./policy/routes.ts")).ruleHandlers(services)),
-    ...attach(namesApi, async () => (await import("./names/routes.ts")).nameHandlers(services)),
-    ...attach(policyApi, async () => (await import("./policy-files/routes.ts")).policyHandlers(services)),
-    ...attach(pastApi, async () => (await import("./policy-files/routes.ts")).pastHandlers(services)),
-    ...attach(sealsApi, async () => (await import("./certificates/routes.ts")).sealHandlers(services)),
-    ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
-    ...attach(relaysApi, async () => (await import("./paths/routes.ts")).relayHandlers(services)),
-    ...attach(flowsApi, async () => (await import("./flows/routes.ts")).flowHandlers(services)),
-    ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
-    ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),
-    ...attach(rolloutsApi, async () => (await import("./rollout/routes.ts")).rolloutHandlers(services)),
-    ...attach(drillsApi, async () => (await import("./rollout/routes.ts")).drillHandlers(services)),
-    ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
-    ...attach(alarmsApi, async () => (await import("./alarms/routes.ts")).alarmHandlers(services)),
-    ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),
-    ...attach(nodesApi, async () => (await nodeRoutes()).nodeHandlers(services)),
-    ...attach(routesApi, async () => (await nodeRoutes()).routeHandlers(services)),
-    ...attach(nodeCallsApi, async () => (await import("./nodes/call-routes.ts")).nodeCallHandlers(services)),
-    ...attach(registrationsApi, async () => (await nodeRoutes()).registrationHandlers(services)),
-    ...attach(enrollmentsApi, async () => (await nodeRoutes()).enrollmentHandlers(services)),
-    ...attach(reauthenticationsApi, async () => (await nodeRoutes()).reauthenticationHandlers(services)),
-    ...attach(phonesApi, async () => (await nodeRoutes()).phoneHandlers(services)),
+    ...lazily(() => import("./releases/routes.ts"), { releaseHandlers: releasesApi }),
+    ...lazily(() => import("./users/session-routes.ts"), { tokenPairHandlers: tokenPairsApi }),
+    ...lazily(() => import("./users/routes.ts"), {
+      ownUserHandlers: ownUserApi,
+      joiningHandlers: joiningApi,
+    }),
+    ...lazily(() => import("./users/session-routes.ts"), {
+      browserSessionHandlers: browserSessionApi,
+      ownSessionHandlers: ownSessionsApi,
+      memberSessionHandlers: memberSessionsApi,
+      userSessionHandlers: userSessionsApi,
+    }),
+    ...lazily(() => import("./users/factor-routes.ts"), {
+      factorHandlers: factorsApi,
+      totpHandlers: totpApi,
+      signInRuleHandlers: signInRulesApi,
+      passkeyHandlers: passkeysApi,
+      passkeyProofHandlers: passkeyProofsApi,
+    }),
+    ...lazily(() => import("./users/routes.ts"), { passwordResetHandlers: passwordResetApi }),
+    ...lazily(() => import("./oidc/routes.ts"), {
+      providerSignInHandlers: providerSignInApi,
+      identityHandlers: identitiesApi,
+    }),
+    ...lazily(() => import("./users/device-routes.ts"), { commandLineHandlers: commandLineApi }),
+    ...lazily(() => import("./oidc/routes.ts"), {
+      providerHandlers: providersApi,
+      organizationProviderHandlers: organizationProvidersApi,
+      domainHandlers: domainsApi,
+    }),
+    ...lazily(() => import("./users/routes.ts"), { userHandlers: usersApi }),
+    ...lazily(() => import("./metrics/routes.ts"), { serverHandlers: serversApi }),
+    ...lazily(() => import("./organizations/routes.ts"), {
+      organizationHandlers: organizationsApi,
+      memberHandlers: membersApi,
+      groupHandlers: groupsApi,
+    }),
+    ...lazily(() => import("./tokens/routes.ts"), {
+      registrationTokenHandlers: registrationTokensApi,
+      serviceTokenHandlers: serviceTokensApi,
+    }),
+    ...lazily(() => import("./policy/routes.ts"), { ruleHandlers: rulesApi }),
+    ...lazily(() => import("./names/routes.ts"), { nameHandlers: namesApi }),
+    ...lazily(() => import("./policy-files/routes.ts"), { policyHandlers: policyApi, pastHandlers: pastApi }),
+    ...lazily(() => import("./certificates/routes.ts"), { sealHandlers: sealsApi }),
+    ...lazily(() => import("./paths/routes.ts"), { pathHandlers: pathsApi, relayHandlers: relaysApi }),
+    ...lazily(() => import("./flows/routes.ts"), { flowHandlers: flowsApi }),
+    ...lazily(() => import("./paths/routes.ts"), { attentionHandlers: attentionApi }),
+    ...lazily(() => import("./rollout/routes.ts"), {
+      authorityHandlers: authoritiesApi,
+      rolloutHandlers: rolloutsApi,
+      drillHandlers: drillsApi,
+    }),
+    ...lazily(() => import("./audit/routes.ts"), { eventHandlers: eventsApi }),
+    ...lazily(() => import("./alarms/routes.ts"), { alarmHandlers: alarmsApi }),
+    ...lazily(() => import("./webhooks/routes.ts"), { webhookHandlers: webhooksApi }),
+    ...lazily(() => import("./nodes/routes.ts"), { nodeHandlers: nodesApi, routeHandlers: routesApi }),
+    ...lazily(() => import("./nodes/call-routes.ts"), { nodeCallHandlers: nodeCallsApi }),
+    ...lazily(() => import("./nodes/routes.ts"), {
+      registrationHandlers: registrationsApi,
+      enrollmentHandlers: enrollmentsApi,
+      reauthenticationHandlers: reauthenticationsApi,
+      phoneHandlers: phonesApi,
+    }),
   ];
   return routes;
 }

@@ -60,7 +60,7 @@ type Growing<E extends Endpoint> = {
   handle: Handle<E>;
 };
 export type Handler<E extends Endpoint> = E extends { grows: true } ? Handle<E> | Growing<E> : Handle<E>;
-type Subject = Readonly<Record<string, Endpoint>>;
+export type Subject = Readonly<Record<string, Endpoint>>;
 export type Handlers<S extends Subject> = { [K in keyof S]: Handler<S[K]> };
 
 // The same for the code below, which does not know the endpoint.
@@ -69,7 +69,7 @@ type AnyHandle = { handle(call: Call, input: unknown): Reply | Promise<Reply> }[
 type AnyHandler =
   AnyHandle | { grows(input: unknown, call: Call): boolean | Promise<boolean>; handle: AnyHandle };
 type AnyHandlers = Readonly<Record<string, AnyHandler>>;
-type Attached<S extends Subject> = Handlers<S> & AnyHandlers;
+export type Attached<S extends Subject> = Handlers<S> & AnyHandlers;
 
 /** `handlers`: or a function that loads them at the first request of the subject, so that the server starts faster. */
 export function attach<S extends Subject>(
