@@ -7,17 +7,15 @@ import type { Context } from "./command.ts";
 import { request } from "../api/request.ts";
 import { ownUserApi } from "../api/users.ts";
 
-/** Signs in with the browser of this machine, or with a code typed on another one (`isDevice`). */
+/** Signs in with the browser of this machine, or, without one, with a code typed on another machine. */
 export async function signInByBrowser(
   context: Context,
   client: Client,
-  { base, isDevice }: { base: string; isDevice: boolean },
+  { base, browser }: { base: string; browser: readonly string[] | undefined },
 ) {
   const { system, output } = context;
-  const { browserOf } = await import("../platform/browser.ts");
   const { signInByCode, signInHere } = await import("../node/contact/requests/browser-sign-in.ts");
   const { sessionOf } = await import("../node/contact/requests/session.ts");
-  const browser = isDevice ? undefined : browserOf(system);
   const pair =
     browser === undefined
       ? await signInByCode(client, system, ({ address, code, endsInS }) =>

@@ -51,21 +51,7 @@ token instead. Run again for the same profile, it signs in again.`,
     const files = await import("../node/files/profiles.ts");
     const known = files.readProfiles(system);
     const { name, profile } = await readProfile(context, known);
-    if (settings.dryRun) {
-      const { join } = await import("node:path");
-      const { planDirectories, planReplaced } = await import("../base/plan/plan-file.ts");
-      const directory = files.profilesPlace(system);
-      const { commandLineApi } = await import("../api/command-line.ts");
-      const { tokenPairsApi } = await import("../api/sessions.ts");
-      const { path } = profile.by_browser ? commandLineApi.poll : tokenPairsApi.create;
-      const url = profile.api_base + path;
-      return output.plan([
-        { step: "request", method: "POST", url },
-        ...planDirectories([directory], 0o700),
-        planReplaced(join(directory, "profiles.json"), 0o600),
-        planReplaced(join(directory, `${name}.session`), 0o600),
-      ]);
-    }
+    if (settings.dryRun) return output.plan(await planLogin(context, name, profile));
     const { session, email } = await signIn(context, profile);
     const profiles = { ...known.profiles, [name]: { ...profile, email } };
     // The profile first: after a kill in between it asks to sign in again, and no secret is left over.
@@ -121,30 +107,86 @@ async function readProfile(
   return { name, profile };
 }
 
-async function signIn(context: Context, profile: Profile) {
-  const { values, system } = context;
-  const { clientOf, sessionOf } = await import("../node/contact/requests/session.ts");
+/** The way of a sign-in, as the flags and the profile have it. Throws usage if it needs an address that cannot be asked for. */
+async function chooseWay({ values, system }: Context, profile: Profile) {
   const token = await values.secret("access-token");
-  if (token !== undefined) {
+  if (token !== undefined) return { kind: "token", token } as const;
+  const isDevice = values.on("device");
+  const email = values.text("email");
+  if (isDevice || (profile.by_browser && email === undefined)) {
+    const { browserOf } = await import("../platform/browser.ts");
+    return { kind: "browser", browser: isDevice ? undefined : browserOf(system) } as const;
+  }
+  const known = email ?? profile.email ?? undefined;
+  if (known === undefined && !system.stdinIsTerminal)
+    throw new AppError("usage", "Missing --email: your e-mail address");
+  return { kind: "password", email: known } as const;
+}
+
+async function signIn(context: Context, profile: Profile) {
+  const { system } = context;
+  const { clientOf, sessionOf } = await import("../node/contact/requests/session.ts");
+  const way = await chooseWay(context, profile);
+  if (way.kind === "token") {
+    const { token } = way;
     // Any answer to this proves the token.
     const { unknown } = await import("valibot");
     const { organizationsApi } = await import("../api/organizations.ts");
     await clientOf(profile, system, token).request({ path: organizationsApi.list.path, schema: unknown() });
     return { session: { token }, email: null };
   }
-  const isDevice = values.on("device");
-  if (isDevice || (profile.by_browser && values.text("email") === undefined)) {
+  if (way.kind === "browser") {
     const { signInByBrowser } = await import("./browser-login.ts");
-    return signInByBrowser(context, clientOf(profile, system), { base: profile.api_base, isDevice });
+    return signInByBrowser(context, clientOf(profile, system), { base: profile.api_base, ...way });
   }
-  const email = values.text("email") ?? profile.email ?? (await askEmail(context));
+  const email = (way.email ?? (await askEmail(context))).trim().toLowerCase();
   const password = await readPassword(context, { isNew: false });
-  const pair = await signInWithCode(context, clientOf(profile, system), email.trim().toLowerCase(), password);
-  return { session: sessionOf(pair, system.now()), email: email.trim().toLowerCase() };
+  const pair = await signInWithCode(context, clientOf(profile, system), email, password);
+  return { session: sessionOf(pair, system.now()), email };
+}
+
+/** The requests of `signIn` and of the proof after it. Whether the control plane asks for a second factor is not known yet. */
+async function planSignIn(context: Context, profile: Profile): Promise<Step[]> {
+  const { commandLineApi } = await import("../api/command-line.ts");
+  const { ownSessionsApi, tokenPairsApi } = await import("../api/sessions.ts");
+  const { organizationsApi } = await import("../api/organizations.ts");
+  const { ownUserApi } = await import("../api/users.ts");
+  const { proofsOf } = await import("../node/contact/requests/session-nodes.ts");
+  const asked = (...endpoints: readonly { method: string; path: string }[]): Step[] =>
+    endpoints.map(({ method, path }) => ({ step: "request", method, url: profile.api_base + path }));
+  const way = await chooseWay(context, profile);
+  if (way.kind === "token") return asked(organizationsApi.list);
+  const hasNodes = proofsOf(context.settings.configRoot, profile.api_base, "").length > 0;
+  const proof = hasNodes ? [ownSessionsApi.proveNodes] : [];
+  if (way.kind === "password") return asked(tokenPairsApi.create, ...proof);
+  const { browser } = way;
+  if (browser === undefined)
+    return asked(commandLineApi.begin, commandLineApi.poll, ownUserApi.retrieve, ...proof);
+  const { browserPage } = await import("../node/contact/requests/browser-sign-in.ts");
+  return [
+    { step: "run", argv: [...browser, browserPage(profile.api_base)] },
+    ...asked(commandLineApi.exchange, ownUserApi.retrieve, ...proof),
+  ];
+}
+
+async function planLogin(context: Context, name: string, profile: Profile): Promise<Step[]> {
+  const { system } = context;
+  const { join } = await import("node:path");
+  const { planDirectories, planRemoved, planReplaced } = await import("../base/plan/plan-file.ts");
+  const { profilesPlace } = await import("../node/files/profiles.ts");
+  const { keyringState } = await import("../node/files/keyring.ts");
+  const directory = profilesPlace(system);
+  const session = join(directory, `${name}.session`);
+  const hasKeyring = (await keyringState(system)) === "answers";
+  return [
+    ...(await planSignIn(context, profile)),
+    ...planDirectories([directory], 0o700),
+    planReplaced(join(directory, "profiles.json"), 0o600),
+    ...(hasKeyring ? planRemoved(session) : [planReplaced(session, 0o600)]),
+  ];
 }
 
 async function askEmail({ system }: Context): Promise<string> {
-  if (!system.stdinIsTerminal) throw new AppError("usage", "Missing --email: your e-mail address");
   const { ask } = await import("./ask.ts");
   const [email = ""] = await ask([{ text: "E-mail: ", isSecret: false }], system);
   return email;

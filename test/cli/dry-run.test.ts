@@ -1,6 +1,6 @@
 // `--dry-run` changes nothing, here or on the server, and lists exactly the files that the command then changes.
 
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import {
   existsSync,
   lstatSync,
@@ -12,7 +12,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { makeNodeWorld, registerWords, type NodeWorld } from "../support/node.ts";
+import { keyringWord } from "../../src/brand.ts";
+import { apiBase, makeNodeWorld, registerWords, type NodeWorld } from "../support/node.ts";
+import { password } from "../support/server.ts";
 
 let world: NodeWorld;
 beforeEach(async () => {
@@ -47,16 +49,16 @@ function snapshot(): Record<string, string> {
 }
 
 /** Runs the command with --dry-run, then without; the planned and the changed files, and the requests. */
-async function both(words: readonly string[], stdin: string) {
+async function both(words: readonly string[], stdin: string, env: Record<string, string> = {}) {
   const before = snapshot();
   world.requests.length = 0;
-  const dry = await world.agent([...words, "--dry-run", "--json"], { stdin });
+  const dry = await world.agent([...words, "--dry-run", "--json"], { stdin, env });
   expect(`${dry.status} ${dry.stderr}`).toBe("0 ");
   expect(snapshot()).toEqual(before);
   const asked = world.requests.splice(0);
   expect(asked.filter((each) => !each.startsWith("GET "))).toEqual([]);
   const { plan } = v.parse(Plan, dry.json);
-  const done = await world.agent([...words, "--json"], { stdin });
+  const done = await world.agent([...words, "--json"], { stdin, env });
   expect(`${done.status} ${done.stdout}`).toStartWith("0 ");
   const files = plan.flatMap((step) => (step.step === "file" && step.change !== "same" ? [step] : []));
   for (const { path, mode, change } of files) {
@@ -194,4 +196,77 @@ test("install-systemd --dry-run refuses programs that the real run refuses", asy
   }
   world.system.executable = executable;
   expect((await world.agent(["install-systemd", "--uninstall", "--dry-run"])).status).toBe(0);
+});
+
+describe("login", () => {
+  const home = () => join(world.root, "../home");
+  const environment = () => ({ XDG_CONFIG_HOME: home() });
+  const profiles = () => [
+    join(home(), "overlay-agent/profiles/control.example.session"),
+    join(home(), "overlay-agent/profiles/profiles.json"),
+  ];
+
+  test("with a password", async () => {
+    // The machine's own node proves where the session is.
+    await world.agent(register, { stdin: await world.token() });
+    const words = [
+      "login",
+      "--api-base",
+      apiBase,
+      "--email",
+      "owner@company.example",
+      "--password-file",
+      "-",
+    ];
+    const { files, requests, sent } = await both(words, password, environment());
+    expect(files.filter((path) => !path.endsWith("/")).sort()).toEqual(profiles());
+    expect(requests).toEqual(sent);
+    expect(requests).toHaveLength(2);
+  });
+
+  test("with a service token", async () => {
+    const made = await world.api("POST", "/api/org/acme/service_tokens/", { name: "ci", role: "admin" });
+    const { token } = v.parse(v.object({ token: v.string() }), made);
+    const words = ["login", "--api-base", apiBase, "--access-token-file", "-"];
+    const { requests, sent } = await both(words, token, environment());
+    expect(requests).toEqual(sent);
+  });
+
+  test.each([
+    [
+      ["login", apiBase, "--device"],
+      ["POST /api/device/", "POST /api/device/token/", "GET /api/user/"],
+    ],
+    [["login", apiBase, "--email", "owner@company.example"], ["POST /api/token/"]],
+  ])("%p", async (words, expected) => {
+    const { json } = await world.agent([...words, "--dry-run", "--json"], { env: environment() });
+    const steps = v.parse(Plan, json).plan;
+    const requests = steps.flatMap((step) =>
+      step.step === "request" ? [`${step.method} ${new URL(step.url).pathname}`] : [],
+    );
+    expect(requests).toEqual(expected);
+  });
+
+  test("names no file for a session that goes into the keyring", async () => {
+    const { run } = world.system;
+    const entries: string[] = [];
+    world.system.run = async (argv, options) => {
+      if (argv[1] !== keyringWord) return run(argv, options);
+      if (argv[2] === "set") entries.push(argv[3] ?? "");
+      return { status: 0, stdout: "", stderr: "", timedOut: false };
+    };
+    const words = [
+      "login",
+      "--api-base",
+      apiBase,
+      "--email",
+      "owner@company.example",
+      "--password-file",
+      "-",
+    ];
+    const bus = { ...environment(), DBUS_SESSION_BUS_ADDRESS: "unix:path=/dev/null" };
+    const { files } = await both(words, password, bus);
+    expect(files.filter((path) => !path.endsWith("/"))).toEqual(profiles().slice(1));
+    expect(entries).toEqual(["profile control.example"]);
+  });
 });

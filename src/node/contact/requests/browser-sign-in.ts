@@ -13,6 +13,9 @@ import { signInHeaders } from "./sign-in-headers.ts";
 
 const waitMs = 5 * 60_000;
 
+/** The page that signs the command line in, without the query. */
+export const browserPage = (base: string): string => `${base}/console/-/command-line/`;
+
 /** Opens the browser of this machine. Throws sign_in_expired after five minutes. */
 export async function signInHere(
   client: Client,
@@ -26,7 +29,7 @@ export async function signInHere(
   using listening = listen(state);
   const challenge = createHash("sha256").update(verifier).digest("base64url");
   const query = new URLSearchParams({ port: String(listening.port), state, challenge });
-  const address = `${base}/console/-/command-line/?${query.toString()}`;
+  const address = `${browserPage(base)}?${query.toString()}`;
   show(address);
   // If no browser can be started, the user opens the address that was shown.
   await system.run([...browser, address]).catch(() => undefined);
