@@ -199,7 +199,7 @@ export async function changeNode(
   const now = services.system.now();
   const [issuing, before] = await Promise.all([readIssuingOrg(tx, org.id), findNode(tx, org.id, id)]);
   if (before.state === "revoked") throw revokedNode(before);
-  if (before.ephemeralSilenceS !== null || before.phone !== null) refuseHub(before, patch);
+  refuseHub(before, patch);
   refuseOldExit(before, patch);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);
@@ -234,7 +234,11 @@ export async function changeNode(
  * Hubs appear in the configurations of all other nodes, which would change with each end of an ephemeral node. A
  * phone learns of no change, and has no agent to answer queries for names.
  */
-function refuseHub({ phone }: NodeRow, patch: NodePatch): void {
+export function refuseHub(
+  { phone, ephemeralSilenceS }: Pick<NodeRow, "phone" | "ephemeralSilenceS">,
+  patch: NodePatch,
+): void {
+  if (ephemeralSilenceS === null && phone === null) return;
   const { subnets = [], exit_groups = [], is_lighthouse, is_relay, is_name_server } = patch;
   if (phone !== null && is_name_server === true)
     throw new AppError("validation_failed", "A phone cannot be a name server.");

@@ -14,6 +14,7 @@ import {
   requireRoutable,
   routersByNetwork,
 } from "../nodes/subnets.ts";
+import { refuseHub } from "../nodes/nodes.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { requireFewProviderGroups } from "../policy/group-users.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
@@ -90,6 +91,11 @@ async function requireNodes(
       // Groups that nodes have by their owners do not count.
       if (groups.add.length > 0) requireCount(name, "groups", node.given.length, maxGroups);
       if (subnets.add.length > 0) requireCount(name, "subnets", node.subnets.length, maxSubnets);
+      // Ephemeral nodes are not among these.
+      refuseHub(
+        { phone: node.phone, ephemeralSilenceS: null },
+        { subnets: subnets.add, is_relay: relay ?? false },
+      );
       // Subnets that the node has already are permitted in more forms than new ones.
       if (subnets.add.length + subnets.remove.length > 0)
         requireRoutable(org, obstacles, node.subnets, nodeBefore);

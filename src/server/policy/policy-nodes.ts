@@ -4,7 +4,16 @@ import * as v from "valibot";
 import type { Member } from "./firewall.ts";
 import type { Reader } from "../store/database.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
-import { computed, integer, integerOrNull, queryAll, text, textOrNull, truth } from "../store/table.ts";
+import {
+  computed,
+  integer,
+  integerOrNull,
+  queryAll,
+  text,
+  textOrNull,
+  truth,
+  wordOrNull,
+} from "../store/table.ts";
 
 /** `groups`: those of its certificate. `given`: without those that it has by its owner. */
 export type PolicyNode = Member & {
@@ -16,6 +25,8 @@ export type PolicyNode = Member & {
   registeredWith: number | null;
   subnets: readonly string[];
   isRelay: boolean;
+  /** The system of a phone; null: it is none. */
+  phone: "android" | "ios" | null;
 };
 
 const nodeRow = computed({
@@ -30,6 +41,7 @@ const nodeRow = computed({
   subnets: text(),
   isRelay: truth(0),
   registeredWith: integerOrNull(),
+  phone: wordOrNull(["android", "ios"]),
 });
 /** A page takes two milliseconds. */
 const pageSize = 500;
@@ -60,7 +72,7 @@ export async function readPolicyNodes(
     const page = await queryAll(
       reader,
       nodeRow,
-      `SELECT id, name, ip, ip6, state, groups, owner_id, owner_groups, subnets, is_relay, registered_with FROM nodes
+      `SELECT id, name, ip, ip6, state, groups, owner_id, owner_groups, subnets, is_relay, registered_with, phone FROM nodes
        WHERE org_id = $1 AND state <> 'revoked' AND ephemeral_silence_s IS NULL AND id > $2 ORDER BY id LIMIT ${pageSize}`,
       [orgId, last],
     );

@@ -85,6 +85,16 @@ test("a second router of a network is no fault; the public address of a relay is
   expect((await send("apply", { policy: `${relay}routes: []`, prune: true })).status).toBe(200);
 });
 
+test.each([
+  ["a router", routes(["192.168.5.0/24", "two"])],
+  ["a relay", "relays: [node:two]\n"],
+])("a phone as %s is refused with one sentence", async (_, policy) => {
+  await server.db.write((tx) => tx.run("UPDATE nodes SET phone = 'ios' WHERE name = 'two'"));
+  const planned = await refusal(send("plan", { policy }));
+  expect(planned.detail).toBe("A phone cannot be a lighthouse, a relay, a router or an exit.");
+  expect(await refusal(send("apply", { policy }))).toEqual(planned);
+});
+
 test("two nodes exchange their subnets in one file", async () => {
   const [a, b] = ["192.168.5.0/24", "192.168.6.0/24"];
   expect((await send("apply", { policy: routes([a, "one"], [b, "two"]), prune: true })).status).toBe(200);

@@ -99,7 +99,7 @@ function makeFiles(seed: number) {
     const ownerGroups = groupsOf(ownerId, people);
     const owned = ownerId === null ? [] : [...ownerGroups, ownerGroup(ownerId)];
     const groups = [...new Set([...given, ...owned])];
-    const more = { isActive: true, registeredWith: null, subnets: [], isRelay: false };
+    const more = { isActive: true, registeredWith: null, subnets: [], isRelay: false, phone: null };
     return { ...member, groups, given, ownerGroups, ownerId, ...more };
   };
   const some = () => names.filter(() => below(4) === 0);
