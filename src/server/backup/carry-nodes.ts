@@ -181,7 +181,9 @@ async function narrowRights(tx: Transaction, replaced: NodeRow, restored: NodeRo
   const { ownerId: lastOwner } = replaced;
   const isKnown = lastOwner !== null && (await users.find(tx, { id: lastOwner })) !== undefined;
   const ownerId = isKnown ? lastOwner : null;
-  await nodes.update(tx, { id: replaced.id }, { groups, subnets, exitGroups, ownerId });
+  // A name server gets the names of all nodes.
+  const isNameServer = restored.isNameServer && replaced.isNameServer;
+  await nodes.update(tx, { id: replaced.id }, { groups, subnets, exitGroups, ownerId, isNameServer });
 }
 
 const nodeToken = nodes.pick("id", "hostPublicKey", "tokenHash");

@@ -191,9 +191,15 @@ test("a node has at most its groups of before the restore, and a valid certifica
   for (const name of ["web", "db"]) {
     expect((await send(url, "POST", "/api/org/acme/groups/", ada, { name })).status).toBe(201);
   }
+  const setNames = async (is_name_server: boolean) =>
+    expect((await send(url, "PATCH", paths.node("acme", a.node.id), ada, { is_name_server })).status).toBe(
+      200,
+    );
   await give(url, a, ["db", "web"]);
+  await setNames(true);
   await must(`backup ${place.backup}`);
   await give(url, a, ["web"]);
+  await setNames(false);
   // The old certificate of a is blocked when a has confirmed the new one.
   const { config_version } = await download(url, a);
   await post(
@@ -209,6 +215,7 @@ test("a node has at most its groups of before the restore, and a valid certifica
 
   const again = await serve();
   const ofA = await download(again.url, a);
+  expect(await json("node show acme a")).toMatchObject({ is_name_server: false });
   expect([ofA.node.groups, certificateIn(ofA.files["host.crt"]).groups]).toEqual([["web"], ["web"]]);
   expect(ofA.files["config.yml"]).not.toContain(printOf(ofA.files["host.crt"]));
   const ofB = await download(again.url, b);
