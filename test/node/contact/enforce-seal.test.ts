@@ -442,6 +442,26 @@ describe("a node that enforces a seal stays sealed", () => {
     expect(valueAt(config(), "firewall.inbound")).not.toContainEqual(everyone);
   });
 
+  test("if it registers with other keys: the certificate in force is not for them", async () => {
+    await seal({ state: { nodes: [sealedNode()] } });
+    alter = handOut();
+    await synced();
+    const before = [read("host.key"), read("host.crt"), read("node-config.json")];
+    const thief = authority("thief");
+    alter = (answer) => {
+      const [sent] = decodeBundle(answer.files["host.crt"]);
+      const { name, networks, publicKey } = sent ?? expect.unreachable();
+      return withFiles(answer, {
+        "ca.crt": answer.files["ca.crt"] + encodePem(thief.certificate),
+        "host.crt": certificate(thief, { name, networks, publicKey }),
+      });
+    };
+    const credential = { registrationToken: await world.token() };
+    const refused = world.register({ credential, newKeys: true, name: "beta" });
+    expect(await refused.then(String, String)).toContain("cannot be put into force");
+    expect([read("host.key"), read("host.crt"), read("node-config.json")]).toEqual(before);
+  });
+
   test("after a kill between the seal and the configuration, and after an earlier version that ignored it", async () => {
     await seal({ mode: "observe" });
     alter = open;

@@ -29,7 +29,10 @@ export function sealedFiles(
   inForce: Partial<ConfigFiles> = {},
 ): ConfigFiles {
   const refusal = bundleRefusal(state, sent["host.crt"]);
-  const mayStay = bundleRefusal(state, inForce["host.crt"] ?? "") === undefined;
+  const hostCrtInForce = inForce["host.crt"] ?? "";
+  // A node that registers again with another key must not begin with a certificate that is not for it.
+  const isSameKey = Bun.deepEquals(keyOf(hostCrtInForce), keyOf(sent["host.crt"]));
+  const mayStay = isSameKey && bundleRefusal(state, hostCrtInForce) === undefined;
   if (refusal !== undefined && !mayStay) throw refuse(refusal);
   // With a refused certificate go the files that belong to it: name, address and X.509 certificate, also where none is in force.
   const { "node.crt": _, ...others } = sent;
@@ -38,7 +41,7 @@ export function sealedFiles(
       ? sent
       : {
           ...others,
-          "host.crt": inForce["host.crt"] ?? "",
+          "host.crt": hostCrtInForce,
           "node-config.json": inForce["node-config.json"] ?? "",
           ...given({ "node.crt": inForce["node.crt"] }),
         };
@@ -48,6 +51,9 @@ export function sealedFiles(
     "node-config.json": sealedFacts(state, chosen),
   };
 }
+
+/** The key that a bundle of certificates is for. Undefined: the bundle is empty. */
+const keyOf = (hostCrt: string) => (hostCrt === "" ? undefined : decodeBundle(hostCrt)[0]?.publicKey);
 
 /** Why the seal refuses a bundle of certificates. Undefined: it permits all of them. */
 function bundleRefusal(state: EnforcedState, hostCrt: string): string | undefined {
