@@ -3,18 +3,21 @@
 
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import * as v from "valibot";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
 import { given } from "../../base/given.ts";
 import type { Log } from "../../base/log.ts";
 import { planRemoved } from "../../base/plan/plan-file.ts";
 import type { Step } from "../../base/plan/plan.ts";
+import { jsonText } from "../../base/text.ts";
 import { formatTime } from "../../base/quantities.ts";
 import type { System } from "../../base/system.ts";
 import { can } from "../../engine/features.ts";
 import { makeSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
 import type { Mode } from "../../protocol/values.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
@@ -66,7 +69,7 @@ export async function fillPending(
 ): Promise<void> {
   const { slug, pending, keys, apiBase, mode, overlayVersion: engine } = filling;
   const now = deps.system.now();
-  const received = await checkAnswer(config, {
+  await checkAnswer(config, {
     hostKeyPem: keys.host,
     nodeKeyPem: keys.node,
     slug,
@@ -79,8 +82,7 @@ export async function fillPending(
   copyOwnFiles(final, pending, filling.allow);
   await beginSeal({ pending, final }, config.seals, filling, now);
   const { files, state } = await renderFirst(config, { pending, final, slug, engine, apiBase }, deps);
-  // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
-  if (received.mode !== mode) files["node-config.json"] = withMode(files["node-config.json"], mode);
+  files["node-config.json"] = withMode(files["node-config.json"], mode);
   reportingWrites(pending, () => {
     warnOfLeftOut(slug, [], state.left_out ?? [], deps.log);
     switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
@@ -135,8 +137,14 @@ async function renderFirst(
   };
 }
 
-const withMode = (nodeConfig: string, mode: string) =>
-  `${JSON.stringify({ ...JSON.parse(nodeConfig), mode }, null, 2)}\n`;
+/**
+ * This machine chooses its mode. A former control plane answers with that of the first registration, and so does the file of an earlier
+ * registration that stays under a seal.
+ */
+function withMode(nodeConfig: string, mode: Mode): string {
+  const config = v.parse(jsonText(NodeConfig), nodeConfig);
+  return config.mode === mode ? nodeConfig : `${JSON.stringify({ ...config, mode }, null, 2)}\n`;
+}
 
 function reportingWrites(directory: string, write: () => void): void {
   try {

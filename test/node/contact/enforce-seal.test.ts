@@ -442,6 +442,18 @@ describe("a node that enforces a seal stays sealed", () => {
     expect(valueAt(config(), "firewall.inbound")).not.toContainEqual(everyone);
   });
 
+  test("if it registers in another mode, also with the certificate in force", async () => {
+    await seal({ state: { nodes: [sealedNode()] } });
+    alter = handOut();
+    await synced();
+    const before = read("host.crt");
+    // Without the offline certificate.
+    alter = (answer) => answer;
+    organization = await world.register({ force: true, mode: "desktop" });
+    expect(read("host.crt")).toBe(before);
+    expect(organization.config.mode).toBe("desktop");
+  });
+
   test("if it registers with other keys: the certificate in force is not for them", async () => {
     await seal({ state: { nodes: [sealedNode()] } });
     alter = handOut();
