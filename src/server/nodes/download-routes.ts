@@ -16,8 +16,10 @@ export async function download(services: Services, call: OrganizationCall, forma
   const headers = headersOf(files);
   if (hasAlready(call, files)) {
     // The node has these files already, so it has applied the current version.
-    if (call.caller.kind === "node")
+    if (call.caller.kind === "node") {
+      await services.sentFiles.noteKept(node, files);
       await services.checkins.takeApplied(call.org, call.id(), files.configVersion);
+    }
     return { status: 304 as const, headers };
   }
   // One such piece of work at a time: with a large configuration it takes milliseconds (http/heavy-work.ts).

@@ -16,6 +16,8 @@ type Sent = Pick<NodeFiles, "configVersion" | "outline">;
 export type SentFiles = {
   /** Called before the files leave: without the note, later comparisons would be with files that the node no longer has. */
   note(node: SentNode, files: Sent): Promise<void>;
+  /** Called for a node that has these files already: those that it was sent last may be others, which it never applied. */
+  noteKept(node: SentNode, files: Sent): Promise<void>;
 };
 
 const hourMs = 3_600_000;
@@ -29,6 +31,12 @@ export function makeSentFiles({ db, system, log }: Pick<ServerOptions, "db" | "s
   const known = makeBoundedCache<number>(10_000);
   let isFailing = false;
   return {
+    async noteKept(node, files) {
+      const { configDigest, others } = files.outline;
+      const row = await sentFiles.find(db, { nodeId: node.id });
+      if (row === undefined || (row.configDigest === configDigest && row.others === others)) return;
+      await this.note(node, files);
+    },
     async note(node, { configVersion, outline }) {
       const now = system.now();
       const hour = now - (now % hourMs);

@@ -83,6 +83,31 @@ test("a node that downloaded files and did not apply them is compared with what 
   expect(await diffOf(node)).toMatchObject({ changes: [], not_applied_since: null });
 });
 
+test("a node that kept its files, because the control plane has them again, is not taken to have those between", async () => {
+  const node = await registerNode(server, org, "web");
+  const { config_version: first } = node.answer.config;
+  const ask = (headers: Record<string, string> = {}) =>
+    server.send("GET", `/api/org/${org.slug}/nodes/${node.id}/download_config/`, {
+      token: node.token,
+      headers,
+    });
+  const etag = (await ask()).headers.get("etag") ?? "";
+  await node.checkin({ config_version: first });
+  await addRule(8443);
+  await download(node);
+  // It refused them.
+  await node.checkin({ config_version: first });
+  const rules = v.parse(v.array(v.object({ id: v.number() })), (await call("GET", "firewall_rules/")).json);
+  const id = rules.at(-1)?.id;
+  expect((await call("DELETE", `firewall_rules/${id}/`)).status).toBe(204);
+  expect((await ask({ "If-None-Match": etag })).status).toBe(304);
+  await addRule(9443);
+  const lines = ((await diffOf(node)).changes[0]?.diff ?? "").split("\n");
+  expect(lines.filter((line) => /^[-+].*443/.test(line))).toEqual([expect.stringMatching(/^\+.*9443/)]);
+  await download(node);
+  expect((await diffOf(node)).changes[0]?.diff).not.toContain("8443");
+});
+
 test("new certificates and blocked ones are shown without their text", async () => {
   const [node, lost] = [await registerNode(server, org, "web"), await registerNode(server, org, "lost")];
   await apply(node);
