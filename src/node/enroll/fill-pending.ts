@@ -17,7 +17,7 @@ import { can } from "../../engine/features.ts";
 import { makeSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/organization-files.ts";
 import type { Mode } from "../../protocol/values.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
