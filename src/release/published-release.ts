@@ -106,8 +106,9 @@ const longestAddress = 2048;
 /** The message of the error, and of `agent version`, which then checks for no update. */
 export const noAddress = "This program came without an address of releases";
 
-function releaseBase(
-  { version, releaseUrl }: UpdateRequest,
+/** Where the manifest is. Throws if this program came without an address and none is given. */
+export function releaseBase(
+  { version, releaseUrl }: Omit<UpdateRequest, "allowDowngrade">,
   system: Pick<System, "executable" | "platform">,
 ): string {
   if (releaseUrl !== undefined) return releaseUrl;

@@ -100,7 +100,12 @@ export async function installEngine(
       try {
         return await installRelease(task);
       } catch (error) {
-        const channelError = permitFallback(error, request, deps.log);
+        const channelError = permitFallback(error, request);
+        const why =
+          channelError.code === "control_plane_unreachable" ? "is unreachable" : "has no signed list";
+        deps.log.warn(
+          `The engine's release channel ${why} (${channelError.message}); trying the system's package manager`,
+        );
         return installPackage(task, channelError);
       }
     }
@@ -143,17 +148,15 @@ export async function checkEngine(
 
 /**
  * For `auto`: if our own channel is unreachable, or has no signed list, the system's package manager is tried, whose
- * packages are signed. Warns, and returns the failure of the channel. Throws the error if it must stay a failure: an invalid
+ * packages are signed. Returns the failure of the channel. Throws the error if it must stay a failure: an invalid
  * signature, a mirror that fails, or a requested hash, which the package's file does not have.
  */
-function permitFallback(error: unknown, request: EngineRequest, log: Log): AppError {
+function permitFallback(error: unknown, request: EngineRequest): AppError {
   if (!(error instanceof AppError) || request.sha256 !== undefined || request.releaseUrl !== undefined)
     throw error;
   const isUnsigned = error.code === "release_unsigned";
   const isUnreachable = error.code === "control_plane_unreachable";
   if (!(isUnsigned || isUnreachable) || findPackageManager() === undefined) throw error;
-  const why = isUnreachable ? "is unreachable" : "has no signed list";
-  log.warn(`The engine's release channel ${why} (${error.message}); trying the system's package manager`);
   return error;
 }
 
@@ -188,12 +191,18 @@ async function installRelease(task: Task): Promise<EngineOutcome> {
 
 /** The plan of installEngine. Contacts no server. */
 export function planEngine(request: EngineRequest, places: TrialPlaces, system: System): Step[] {
-  const source = chooseSource(request);
+  let source = chooseSource(request);
   const target = places.overlayBinary;
   const steps: Step[] = [];
   const isFromMemory = deletedEngine(request, places) !== undefined;
   if (!isFromMemory && (source === "release" || source === "auto")) {
-    steps.push(...planEngineRelease(request, system));
+    try {
+      steps.push(...planEngineRelease(request, system));
+    } catch (error) {
+      if (source === "release") throw error;
+      permitFallback(error, request);
+      source = "package";
+    }
   }
   if (source === "package") {
     const manager = requirePackageManager();

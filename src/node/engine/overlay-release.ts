@@ -9,12 +9,12 @@ import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
 import { fetchFile, makeProgress, smallFileMs, type DownloadSystem } from "../../release/download.ts";
-import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
+import { manifestName, maxArtifactBytes, signatureName, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { readSeenSequence } from "../files/update-marker.ts";
 import { shownAddress } from "../../release/release-address.ts";
-import { checkRelease, fetchRelease, releaseKeys } from "../../release/published-release.ts";
+import { checkRelease, fetchRelease, releaseBase, releaseKeys } from "../../release/published-release.ts";
 import { sha256Hex } from "../../base/sha256.ts";
 
 /** Which engine is asked for, and where from. */
@@ -97,19 +97,41 @@ export async function updateVersion(
   );
 }
 
-/** The requests of findEngineRelease and fetchEngine that are known before any answer. */
+/**
+ * The requests of findEngineRelease and fetchEngine, as far as they are known before any answer: if the signed list can be read, it
+ * names the engine. Throws like them if there is no address to ask.
+ */
 export function planEngineRelease(
-  { releaseUrl, version }: EngineSource,
-  machine: Pick<System, "platform" | "arch">,
+  source: EngineSource,
+  system: Pick<System, "platform" | "arch" | "executable">,
 ): Step[] {
+  const { releaseUrl, version, sha256, isPinned = false } = source;
   const base = (releaseUrl ?? brand.engineReleaseUrl).replace("{version}", version ?? "{version}");
-  const archive: Step = {
-    step: "request",
-    method: "GET",
-    url: shownAddress(base).replace(/\/?$/, "/") + archiveName(machine),
-  };
-  if (version !== undefined || releaseUrl !== undefined) return [archive];
-  return [{ step: "request", method: "GET", url: brand.engineLatestUrl }, archive];
+  const list = releaseKeys().length === 0 ? undefined : listBase(source, system);
+  const archive = planFetch(base, archiveName(system));
+  if (list !== undefined)
+    return [...planFetch(list, manifestName), ...planFetch(list, signatureName), ...archive];
+  const isNewest = version === undefined && releaseUrl === undefined;
+  return [
+    ...(isNewest ? [{ step: "request", method: "GET", url: brand.engineLatestUrl } as const] : []),
+    ...(sha256 === undefined && !isPinned ? planFetch(base, sumFile) : []),
+    ...archive,
+  ];
+}
+
+/** The request of `fetchFile`, which reads a directory without one. */
+function planFetch(base: string, name: string): Step[] {
+  if (isAbsolute(base)) return [];
+  return [{ step: "request", method: "GET", url: shownAddress(base).replace(/\/?$/, "/") + name }];
+}
+
+/** Where the signed list is. Undefined if there is no address, and the caller knows a hash. */
+function listBase(source: EngineSource, system: Pick<System, "platform" | "executable">): string | undefined {
+  try {
+    return releaseBase(listRequest(source), system);
+  } catch (error) {
+    return permitNoList(source, error);
+  }
 }
 
 /** Downloads the archive and verifies its hash: the caller's, our manifest's, or (with a warning) the engine's sum file's. */
@@ -154,10 +176,14 @@ async function fetchList(source: EngineSource, system: UsedSystem) {
   try {
     return await fetchRelease(listRequest(source), system, { stallMs: findStallMs });
   } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    if (source.sha256 !== undefined || source.isPinned === true) return undefined;
-    throw noListError(source, error);
+    return permitNoList(source, error);
   }
+}
+
+/** Without the list, an engine is taken only if the caller knows a hash. */
+function permitNoList(source: EngineSource, error: unknown): undefined {
+  if (!(error instanceof AppError)) throw error;
+  if (source.sha256 === undefined && source.isPinned !== true) throw noListError(source, error);
 }
 
 const listRequest = ({ releaseUrl }: EngineSource) => ({

@@ -55,14 +55,17 @@ export function removeWintun({ overlayBinary }: Places, { arch }: Pick<System, "
 export function planWintun(
   request: WintunRequest | "remove",
   places: Places,
-  { arch }: Pick<System, "arch">,
+  { arch, executable }: Pick<System, "arch" | "executable">,
 ): Step[] {
   const wintun = wintunFor(arch, places.overlayBinary);
   const file: Step = { step: "file", path: wintun.path, mode: "0644", change: "created" };
   if (request === "remove") return existsSync(wintun.path) ? [{ ...file, change: "removed" }] : [];
   if (isInstalled(wintun)) return [{ ...file, change: "same" }];
   if (request.file !== undefined) return [file];
-  return [...planEngineRelease(request, { platform: windows, arch }), file];
+  return [
+    ...planEngineRelease({ ...request, isPinned: true }, { platform: windows, arch, executable }),
+    file,
+  ];
 }
 
 /** Whether the library is in the place where the engine looks for it, with the pinned hash. */

@@ -85,10 +85,10 @@ export async function planProvision(
   const recorded = recordRequests(trustingNewcomer(system, newcomer));
   const need = await needOf(settings, system, newcomer);
   const { value: first } = await candidatesFor(need, settings, recorded, newcomer).next();
-  return [
-    ...recorded.requests(),
-    ...(first === undefined ? [] : planEngine(first.request, settings, system)),
-  ];
+  const asked = recorded.requests();
+  const steps = first === undefined ? [] : planEngine(first.request, settings, system);
+  // The installation reads its list again: name it once.
+  return [...asked, ...steps.filter((step) => !asked.some((each) => Bun.deepEquals(each, step)))];
 }
 
 /** The disadvantages of the installed engine, as a sentence with the line to type, if it is an old one that could be replaced. */

@@ -17,14 +17,20 @@ import { dirname, join } from "node:path";
 import { brand, releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { AppError } from "../../../src/base/errors.ts";
-import { checkEngine, installEngine } from "../../../src/node/engine/overlay-install.ts";
+import { checkEngine, installEngine, planEngine } from "../../../src/node/engine/overlay-install.ts";
 import { planRollBack, rollBackEngine } from "../../../src/node/engine/overlay-rollback.ts";
-import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
+import {
+  fetchEngine,
+  findEngineRelease,
+  planEngineRelease,
+  type EngineSource,
+} from "../../../src/node/engine/overlay-release.ts";
 import { writeSeenSequence } from "../../../src/node/files/update-marker.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
 import { trustingControlPlanes } from "../../../src/node/files/pinned-authorities.ts";
+import { sha256Hex } from "../../../src/base/sha256.ts";
 import { realSystem, type System } from "../../../src/base/system.ts";
 import { signatureName } from "../../../src/release/manifest.ts";
 import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
@@ -150,6 +156,88 @@ describe("without the signed list", () => {
     } finally {
       trust([key.text]);
     }
+  });
+});
+
+describe("a plan names exactly the requests of an installation", () => {
+  const archive = Buffer.from("an archive");
+  const sum = sha256Hex(archive);
+  const file = archiveName(realSystem());
+  const version = "1.11.1";
+  const mirror = "https://mirror.example/engine/";
+
+  /** The addresses that the plan names and those that an installation then asks. */
+  async function plannedAndAsked(source: EngineSource, hasAddress: boolean) {
+    const release = join(directory.path, "release");
+    await makeRelease(
+      release,
+      { version: "0.2.0", executables: {}, engines: [{ version, file, sha256: sum }] },
+      key,
+    );
+    const { asked, system: bare } = systemWith(missing);
+    const answer = async (url: string) => {
+      const newest = await bare.fetch(url);
+      if (newest.status === 302) return newest;
+      if (url.endsWith(file)) return new Response(archive);
+      if (url.endsWith("SHASUM256.txt")) return new Response(`${sum}  ${file}\n`);
+      return new Response(readFileSync(join(release, url.slice(url.lastIndexOf("/") + 1))));
+    };
+    const system = hasAddress ? installed({ ...bare, fetch: answer }) : { ...bare, fetch: answer };
+    const planned = planEngineRelease(source, system);
+    expect(asked).toEqual([]);
+    const log = { debug() {}, info() {}, warn() {}, error() {} };
+    await fetchEngine(await findEngineRelease(source, stateDb, system), { system, log });
+    // The version of the newest engine is not known before an answer.
+    const urls = planned.flatMap((step) => ("url" in step ? [step.url.replace("{version}", version)] : []));
+    return [urls, asked] as const;
+  }
+
+  const sources: readonly EngineSource[] = [
+    {},
+    { version },
+    { sha256: sum },
+    { version, sha256: sum },
+    { releaseUrl: mirror },
+    { releaseUrl: mirror, version, sha256: sum },
+  ];
+  for (const source of sources)
+    test(JSON.stringify(source), async () => {
+      const [planned, asked] = await plannedAndAsked(source, true);
+      expect(planned).toEqual(asked);
+      expect(planned.length).toBeGreaterThan(2);
+    });
+
+  test("without an address of the list, with a hash", async () => {
+    const [planned, asked] = await plannedAndAsked({ sha256: sum }, false);
+    expect(planned).toEqual(asked);
+  });
+
+  test("by a build without release keys", async () => {
+    trust([]);
+    try {
+      for (const source of sources) {
+        const [planned, asked] = await plannedAndAsked(source, true);
+        expect([source, planned]).toEqual([source, asked]);
+      }
+    } finally {
+      trust([key.text]);
+    }
+  });
+
+  test("--source auto names the package manager where there is no address", () => {
+    const { system } = systemWith(missing);
+    const places = { overlayBinary: join(directory.path, "overlay"), configRoot: directory.path, stateDb };
+    const plan = () => planEngine({ source: "auto" }, { ...places, overlayBinaryGiven: true }, system);
+    const manager = findPackageManager();
+    if (manager === undefined) expect(plan).toThrow("came without an address of releases");
+    else
+      expect(plan().slice(0, manager.install.length)).toEqual(
+        manager.install.map((argv) => ({ step: "run", argv })),
+      );
+  });
+
+  test("a directory is no request", () => {
+    expect(planEngineRelease({ releaseUrl: directory.path }, realSystem())).toEqual([]);
   });
 });
 

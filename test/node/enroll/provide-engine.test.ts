@@ -104,6 +104,7 @@ describe("a machine without an engine", () => {
       const system = installed({ ...realSystem(), fetch: answer });
       const plan = await planProvision(without(), system, newcomer);
       expect(urlsOf(plan).at(-1)).toBe(theirs + file);
+      expect(urlsOf(plan)).toEqual([...new Set(urlsOf(plan))]);
       asked.length = 0;
       const { said, path } = await provide(answer, newcomer, without());
       expect(said).toContain(`installing ${version}`);
