@@ -19,7 +19,6 @@ import {
 import { Port, PublicAddress } from "../../protocol/values.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { fingerprint } from "../../pki/nebula.ts";
-import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import { hubOf, requireRoutable, unreachable, type Obstacles } from "../nodes/subnets.ts";
 import type { HandMade } from "./import-files.ts";
 import { above, quoted, type Machine, type Statement } from "./hand-config.ts";
@@ -230,9 +229,8 @@ function routeSubnets(
     else if (!network.success) refuse(network.issues[0].message);
     else if (host.isBlocked) refuse(`${host.name} is revoked.`);
     else if (!permits(host, network.output)) refuse(`the certificate of ${host.name} does not permit it.`);
-    else if (host.subnets.length >= maxSubnets) refuse(`${host.name} has ${maxSubnets} subnets already.`);
     else if (!host.subnets.includes(network.output)) {
-      const node = { id: ids.get(host) ?? -1, subnets: host.subnets };
+      const node = { id: ids.get(host) ?? -1, name: host.name, subnets: host.subnets };
       try {
         requireRoutable(scope, routing, [...host.subnets, network.output], node);
       } catch (error) {
@@ -240,7 +238,7 @@ function routeSubnets(
         continue;
       }
       host.subnets.push(network.output);
-      routers.set(network.output, [{ id: node.id, name: host.name }]);
+      routers.set(network.output, [node]);
     }
   }
   for (const host of hosts) notePermitted(host, notes);

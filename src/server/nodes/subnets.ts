@@ -15,6 +15,7 @@ import type { Reader } from "../store/database.ts";
 import { publicUrlOf } from "../store/meta.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes, type NodeRow, hubIs } from "../store/tables/nodes.ts";
+import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
 const routerPick = nodes.pick("id", "name", "subnets");
@@ -38,11 +39,14 @@ export async function checkSubnets(
   reader: Reader,
   org: IssuingOrg,
   subnets: readonly string[],
-  node?: Omit<Router, "name">,
+  node?: Router,
 ): Promise<void> {
   if (subnets.length === 0) return;
   requireRoutable(org, await readObstacles(reader, org.id), subnets, node);
 }
+
+export const tooMany = (name: string, what: "groups" | "subnets", count: number, most: number) =>
+  new AppError("validation_failed", `The node ${name} would have ${count} ${what}; the maximum is ${most}.`);
 
 type Overlay = Pick<IssuingOrg, "network" | "network6" | "certificateVersion">;
 
@@ -51,8 +55,11 @@ export function requireRoutable(
   org: Overlay,
   { controlPlane, hubs, routers }: Obstacles,
   subnets: readonly string[],
-  node?: Omit<Router, "name">,
+  node?: Router,
 ): void {
+  // A node that got more from an earlier version keeps them.
+  if (node !== undefined && subnets.length > Math.max(maxSubnets, node.subnets.length))
+    throw tooMany(node.name, "subnets", subnets.length, maxSubnets);
   const networks = requireForm(org, subnets, node?.subnets ?? []);
   const holder = holderOf(networks, parseAddress(controlPlane));
   if (holder !== undefined) throw refused(`${holder} holds the address of this control plane.`);

@@ -1,11 +1,9 @@
 // Refuses a plan that execute.ts could not apply: runs the checks of execute.ts, with the same sentences, on the state after the
 // changes.
 
-import { AppError } from "../../base/errors.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
 import { requireFewAliases, requireFreeName, requireRouted } from "../names/aliases.ts";
 import { maxGroups } from "../../api/nodes.ts";
-import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import {
   hubOf,
   parsedNetworks,
@@ -13,6 +11,7 @@ import {
   refuseRouted,
   requireRoutable,
   routersByNetwork,
+  tooMany,
 } from "../nodes/subnets.ts";
 import { refuseHub } from "../nodes/nodes.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
@@ -89,8 +88,8 @@ async function requireNodes(
       if (node === undefined || nodeBefore === undefined) continue;
       const { name } = node;
       // Groups that nodes have by their owners do not count.
-      if (groups.add.length > 0) requireCount(name, "groups", node.given.length, maxGroups);
-      if (subnets.add.length > 0) requireCount(name, "subnets", node.subnets.length, maxSubnets);
+      if (groups.add.length > 0 && node.given.length > maxGroups)
+        throw tooMany(name, "groups", node.given.length, maxGroups);
       // Ephemeral nodes are not among these.
       refuseHub(
         { phone: node.phone, ephemeralSilenceS: null },
@@ -103,12 +102,4 @@ async function requireNodes(
       if (newRelay !== undefined) refuseRouted(newRelay, allNetworks);
     }
   }
-}
-
-function requireCount(name: string, what: string, count: number, most: number): void {
-  if (count <= most) return;
-  throw new AppError(
-    "validation_failed",
-    `The node ${name} would have ${count} ${what}; the maximum is ${most}.`,
-  );
 }

@@ -132,7 +132,7 @@ async function requireAccepted(server: TestServer, owner: string): Promise<void>
   } of nodes) {
     const fields = { groups: own, subnets: routed, is_lighthouse, is_relay, public_ip, external_port };
     expect(v.parse(NodeRequest, { name, ip_address, ...fields })).toMatchObject(fields);
-    await checkSubnets(server.db, issuing, routed, { id, subnets: routed });
+    await checkSubnets(server.db, issuing, routed, { id, name, subnets: routed });
     checkPublicAddress(issuing, public_ip);
     expect((await call("PATCH", `nodes/${id}/`, fields)).status).toBe(200);
   }

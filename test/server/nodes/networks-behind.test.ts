@@ -75,6 +75,19 @@ test("several nodes route one network, the preferred one last in the configurati
   });
 });
 
+test("a node routes 64 networks at most, whichever way they come", async () => {
+  const { a } = nodes;
+  const subnets = Array.from({ length: 64 }, (_, at) => `192.168.${at + 100}.0/24`);
+  const patch = (body: object) =>
+    server.send("PATCH", `/api/org/acme/nodes/${a.id}/`, { token: admin, body });
+  expect((await patch({ subnets })).status).toBe(200);
+  const refused = await send("POST", { network, via: [a.id] });
+  expect([refused.status, refused.text]).toEqual([
+    400,
+    expect.stringContaining("The node a would have 65 subnets; the maximum is 64."),
+  ]);
+});
+
 test("a network is told and listed however many nodes offer networks", async () => {
   const offers = JSON.stringify([{ network: "192.168.9.0/24" }]);
   await server.db.write((tx) =>
