@@ -129,6 +129,11 @@ export function invalidField(
   return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] }, ...details });
 }
 
+/** Whether it is an AppError with one of these codes. */
+export function hasCode(error: unknown, ...codes: ErrorCode[]): error is AppError {
+  return error instanceof AppError && codes.includes(error.code);
+}
+
 export function isErrorCode(code: string): code is ErrorCode {
   return Object.hasOwn(errorTable, code);
 }

@@ -3,7 +3,7 @@
 
 import { given } from "../base/given.ts";
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../base/errors.ts";
+import { AppError, hasCode, messageOf } from "../base/errors.ts";
 import type { Step } from "../base/plan/plan.ts";
 import type { Profile, Profiles, Session } from "../node/files/profiles.ts";
 import { withSender } from "./admin/api.ts";
@@ -213,7 +213,7 @@ export const logout: Implementation = {
       await clientOf(profile, system)
         .signOut(session.refresh)
         .catch((error: unknown) => {
-          if (error instanceof AppError && error.code === "token_not_valid") return;
+          if (hasCode(error, "token_not_valid")) return;
           isEnded = false;
           output.say(
             `The session could not be ended at the control plane: ${messageOf(error)}. It ends by itself.`,

@@ -1,6 +1,6 @@
 // Codes of a second factor: from --otp-file, or asked on the terminal.
 
-import { AppError } from "../base/errors.ts";
+import { AppError, hasCode } from "../base/errors.ts";
 import type { makeClient } from "../node/contact/requests/client.ts";
 import type { TokenPair } from "../protocol/sign-in.ts";
 import type { Context } from "./command.ts";
@@ -30,7 +30,7 @@ export async function signInWithCode(
   try {
     return await client.token(email, password);
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "second_factor_required") throw error;
+    if (!hasCode(error, "second_factor_required")) throw error;
     const code = await readCode(context);
     if (code !== undefined) return client.token(email, password, code);
     throw new AppError(error.code, `${email} needs a code of the second factor`, {

@@ -1,7 +1,7 @@
 // The errors for commands and flags that do not exist, with what was probably meant.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../base/errors.ts";
+import { AppError, hasCode } from "../base/errors.ts";
 import { quoteWord } from "../base/quote.ts";
 import { findMeaning, nearest } from "./suggest.ts";
 import type { Flags } from "./values.ts";
@@ -33,7 +33,7 @@ export function unknownCommand(prefix: string, rest: readonly string[], names: r
 
 /** Adds the command that refused words may mean: `peers add`. */
 export function withMeaning(error: unknown, words: readonly string[], names: readonly string[]): unknown {
-  if (!(error instanceof AppError) || !["usage", "not_registered"].includes(error.code)) return error;
+  if (!hasCode(error, "usage", "not_registered")) return error;
   const meaning = findMeaning(words, names);
   if (meaning === undefined || !names.includes(meaning[0])) return error;
   return new AppError(error.code, error.message, { ...error.details, hint: didYouMeanLine(meaning) });

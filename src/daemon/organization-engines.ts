@@ -2,7 +2,7 @@
 // belongs to organization-engine.ts.
 
 import { join } from "node:path";
-import { AppError, messageOf } from "../base/errors.ts";
+import { AppError, hasCode, messageOf } from "../base/errors.ts";
 import { rotateLog } from "./engine-logs.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
@@ -182,8 +182,7 @@ export class OrganizationEngines {
       else this.#forgetBecause(slug, "it is no longer registered in desktop mode");
     } catch (error) {
       // Keeps a damaged organization: the control plane can repair it.
-      if (error instanceof AppError && error.code === "not_registered")
-        this.#forgetBecause(slug, error.message);
+      if (hasCode(error, "not_registered")) this.#forgetBecause(slug, error.message);
     }
   }
 

@@ -9,7 +9,7 @@ import { nodesApi } from "../../api/nodes.ts";
 import { usersApi, type User } from "../../api/users.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, hasCode } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Node } from "../../protocol/node.ts";
@@ -123,7 +123,7 @@ export async function signedUpMember(
 /** E-mail addresses by user number. Empty for a service token, which may not read them. */
 export async function memberEmails(api: Api, slug: string): Promise<Map<number, string>> {
   const members = await api.all(membersApi.list, { slug }).catch((error: unknown) => {
-    if (error instanceof AppError && error.code === "permission_denied") return [];
+    if (hasCode(error, "permission_denied")) return [];
     throw error;
   });
   // An invited member has no number yet.

@@ -1,7 +1,7 @@
 // `agent install-tap`: installs the network driver and the daemon's task that Windows needs besides an engine.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "../node/daemon-address.ts";
 import { reportFiles, requireOrganization, serviceFlags } from "./service-changes.ts";
@@ -82,6 +82,6 @@ async function stopDaemon({ settings, system }: Context): Promise<void> {
     }
   } catch (error) {
     // The daemon has ended, or was not running.
-    if (!(error instanceof AppError) || error.code !== "daemon_unreachable") throw error;
+    if (!hasCode(error, "daemon_unreachable")) throw error;
   }
 }

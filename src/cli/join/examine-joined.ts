@@ -3,7 +3,7 @@
 import { given } from "../../base/given.ts";
 import { networkInterfaces } from "node:os";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, hasCode } from "../../base/errors.ts";
 import { isLoopback } from "../../base/loopback.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { LighthouseAnswer } from "../../node/contact/requests/lighthouse-answer.ts";
@@ -94,7 +94,7 @@ export async function unknownToControlPlane(
     )((client) => checkIn(organization, client, emptyReport, { signal, repeatable: false }));
     return "";
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "token_not_valid") return "";
+    if (!hasCode(error, "token_not_valid")) return "";
     const run = brand.executable;
     return (
       "No lighthouse answers, and the control plane does not know this node any more: perhaps it was restored from an " +

@@ -1,7 +1,7 @@
 // `--owner` and `--owner-id`: which user becomes owner, and the confirmation of a user that an invitation created.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, hasCode } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { OwnerChoice } from "../../server/users/ownership.ts";
 import { valueFlag, type Values } from "../values.ts";
@@ -31,7 +31,7 @@ export async function confirmable<T>(
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "owner_unconfirmed") throw error;
+    if (!hasCode(error, "owner_unconfirmed")) throw error;
     const given = flags.flatMap((name) => {
       const value = values.text(name);
       return value === undefined ? [] : [`--${name}`, value];

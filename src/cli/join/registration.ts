@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
+import { AppError, fromSystemError, hasCode, messageOf } from "../../base/errors.ts";
 import type { Registration } from "../../node/enroll/registration-checks.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Step } from "../../base/plan/plan.ts";
@@ -138,7 +138,7 @@ async function stopIfColliding(slug: string, { settings, log }: Context): Promis
     refuseBesideRunning({ slug, directory }, settings.configRoot, log);
     return undefined;
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "collision") throw error;
+    if (!hasCode(error, "collision")) throw error;
     markStopped(directory);
     return error;
   }
@@ -164,7 +164,7 @@ async function wantedState(
     const [status] = (await ask({ action: "status", team: slug })).teams ?? [];
     return typeof status === "object" ? status.wanted : undefined;
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "daemon_unreachable") log.warn(messageOf(error));
+    if (!hasCode(error, "daemon_unreachable")) log.warn(messageOf(error));
     return undefined;
   }
 }

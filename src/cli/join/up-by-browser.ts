@@ -3,7 +3,7 @@
 import { given } from "../../base/given.ts";
 import { enrollmentsApi } from "../../api/enrollments.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, hasCode } from "../../base/errors.ts";
 import type { Joining } from "./join.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context } from "../command.ts";
@@ -37,7 +37,7 @@ export async function upByBrowser(url: string, context: Context): Promise<number
     } catch (error) {
       // If the confirmation was used up, the registration has deleted it (mustDropKeys): ask the user again. If it is still there,
       // another confirmation does not help: the name is taken, or this machine is registered in another mode.
-      const mayBeUsedUp = error instanceof AppError && ["token_not_valid", "conflict"].includes(error.code);
+      const mayBeUsedUp = hasCode(error, "token_not_valid", "conflict");
       if (!mayBeUsedUp || findEnrollment(settings.configRoot, base, wanted.slug) !== undefined) throw error;
       output.say("The confirmation of this machine does not count any more, so it needs another one");
     }

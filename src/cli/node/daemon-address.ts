@@ -1,7 +1,7 @@
 // The address of the daemon of this machine, and steps of a plan that ask it.
 
 import type { LocalAddress } from "../../daemon/ipc/transport.ts";
-import { AppError } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { System } from "../../base/system.ts";
 import type { Settings } from "../settings.ts";
@@ -44,7 +44,7 @@ export async function daemonListens(settings: DaemonPlace, system: Pick<System, 
     }
     return true;
   } catch (error) {
-    if (error instanceof AppError && error.code === "daemon_unreachable") return false;
+    if (hasCode(error, "daemon_unreachable")) return false;
     throw error;
   }
 }

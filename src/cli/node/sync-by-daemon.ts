@@ -1,6 +1,6 @@
 // Only the daemon may reload the engines that it runs, so it synchronizes their organizations.
 
-import { AppError } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import type { Context } from "../command.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
@@ -15,13 +15,13 @@ export async function syncThroughDaemon({ slug, config }: Served, { settings, sy
   try {
     daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
   } catch (error) {
-    if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
+    if (hasCode(error, "daemon_unreachable")) return undefined;
     throw error;
   }
   try {
     return await daemon.request({ action: "sync", team: slug });
   } catch (error) {
-    if (error instanceof AppError && error.code === "unknown_team") return undefined;
+    if (hasCode(error, "unknown_team")) return undefined;
     throw error;
   } finally {
     daemon.close();

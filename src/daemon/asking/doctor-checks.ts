@@ -1,6 +1,6 @@
 // The doctor's check of the daemon, and the report that its checks of organizations use.
 
-import { AppError } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import {
   asRoot,
   fail,
@@ -30,7 +30,7 @@ export async function observe(
     const probe = (report: StatusReport) => probeNow(report, places, system);
     return await readStatus(places, { slug, probe }, system);
   } catch (error) {
-    if (error instanceof AppError && error.code === "os_permission") return undefined;
+    if (hasCode(error, "os_permission")) return undefined;
     throw error;
   }
 }

@@ -2,7 +2,7 @@
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
 import { given } from "../../base/given.ts";
-import { AppError } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";
 import type { Way } from "../../node/names/service-state.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
@@ -102,7 +102,7 @@ async function statusOfDaemon(
     const request = { action: "status", ...(probe ? { probe } : {}) };
     return await askDaemon(address, system, request, { patient: false, meanwhile });
   } catch (error) {
-    if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
+    if (hasCode(error, "daemon_unreachable")) return undefined;
     throw error;
   }
 }

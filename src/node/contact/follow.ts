@@ -3,7 +3,7 @@
 
 import { existsSync } from "node:fs";
 import { defer } from "../../base/defer.ts";
-import { AppError, messageOf } from "../../base/errors.ts";
+import { AppError, hasCode, messageOf } from "../../base/errors.ts";
 import { maxPollWaitS } from "../../protocol/checkin.ts";
 import { drillPath, planeAwayMs } from "../files/drill-state.ts";
 import type { Organization } from "../files/organizations.ts";
@@ -128,7 +128,7 @@ function afterAnswer(turn: Turn, tookMs: number, { organization, deps, pace }: L
 }
 
 function afterFailure(error: unknown, { organization, deps, options, pace }: Loop): AfterTurn {
-  if (error instanceof AppError && error.code === "control_plane_unreachable") deps.health?.noteUnreachable();
+  if (hasCode(error, "control_plane_unreachable")) deps.health?.noteUnreachable();
   options.onTurn?.({ error });
   const pauseMs = pace.failed(error);
   const log = pace.isFirstFailure() ? deps.log.warn : deps.log.debug;

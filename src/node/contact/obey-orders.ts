@@ -1,7 +1,7 @@
 // Carries out the orders in the control plane's answers and refusals: revocations and restores of this node. files/orders.ts
 // verifies them and does the work; this decides when.
 
-import { AppError } from "../../base/errors.ts";
+import { AppError, hasCode } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { OverlayControl } from "../engine/control-engine.ts";
@@ -33,7 +33,7 @@ export async function obeyOrder(
         : await acceptAndCarryOut(jws, organization, restoring);
     return { order };
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
+    if (!hasCode(error, "engine_failed")) throw error;
     return { notStarted: error };
   }
 }

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { jsonText } from "../../base/text.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import { describeSeal, noSeal, type SealSeen } from "../../engine/seal-seen.ts";
-import { AppError, messageOf } from "../../base/errors.ts";
+import { hasCode, messageOf } from "../../base/errors.ts";
 import { NodeConfig } from "../../protocol/organization-files.ts";
 import { plainRefused } from "../../protocol/seals/refused.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
@@ -71,7 +71,7 @@ export function noteUnrendered(
   const state = readSyncState(directory);
   if (state === undefined || !isSealMarked(directory)) return;
   // Another reason, such as a damaged overrides.yml, has nothing to do with the seal.
-  const isOfSeal = error instanceof AppError && error.code === "untrusted_answer";
+  const isOfSeal = hasCode(error, "untrusted_answer");
   if (!isOfSeal && taken.held !== undefined) return;
   const reason = { key: "the new configuration", reason: messageOf(error).slice(0, 400) };
   const others = taken.refusal === undefined ? [] : [taken.refusal];

@@ -2,7 +2,7 @@
 // file: the administrator of the machine wrote it, and has never seen the staged file that the engine was given.
 
 import { join } from "node:path";
-import { AppError } from "../../base/errors.ts";
+import { AppError, hasCode } from "../../base/errors.ts";
 import { isMap, type YamlMap } from "../../base/yaml.ts";
 import { readOverrides } from "../files/config/config-file.ts";
 
@@ -37,7 +37,7 @@ async function refusal(
     await test(own);
     return undefined;
   } catch (error) {
-    if (error instanceof AppError && error.code === "bad_configuration") return error;
+    if (hasCode(error, "bad_configuration")) return error;
     throw error;
   }
 }

@@ -2,7 +2,7 @@
 // This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
 import { given } from "../../base/given.ts";
-import { AppError, messageOf } from "../../base/errors.ts";
+import { hasCode, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
 import type { YamlMap } from "../../base/yaml.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
@@ -93,8 +93,7 @@ async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> 
   try {
     return await work();
   } catch (error) {
-    if (error instanceof AppError && ["bad_configuration", "untrusted_answer"].includes(error.code))
-      return undefined;
+    if (hasCode(error, "bad_configuration", "untrusted_answer")) return undefined;
     throw error;
   }
 }
@@ -139,7 +138,7 @@ function finishAgain(
     const localApi = hasLocalApi(ymlInForce, directory);
     return finishConfig(config, directory, { names, localApi, dataPlane });
   } catch (error) {
-    if (error instanceof AppError && error.code === "bad_configuration") return undefined;
+    if (hasCode(error, "bad_configuration")) return undefined;
     throw error;
   }
 }

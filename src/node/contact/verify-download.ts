@@ -1,7 +1,7 @@
 // Verifies a download before its use: the certificates are for our keys, name and address, are signed by a CA of the
 // bundle, and are valid now. The engine's `-test` does not verify the chain.
 
-import { AppError, messageOf } from "../../base/errors.ts";
+import { AppError, hasCode, messageOf } from "../../base/errors.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
@@ -64,7 +64,7 @@ function checkHost({ files }: DownloadAnswer, config: NodeConfig, expected: Expe
       verifyCertificate(certificate, cas, Math.floor(expected.now / 1000));
     }
   } catch (error) {
-    if (error instanceof AppError && error.code === "untrusted_answer") throw error;
+    if (hasCode(error, "untrusted_answer")) throw error;
     throw refuse(messageOf(error), error);
   }
 }

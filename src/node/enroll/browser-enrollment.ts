@@ -10,7 +10,7 @@ import * as v from "valibot";
 import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
 import { enrollmentsApi } from "../../api/enrollments.ts";
 import { request } from "../../api/request.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, hasCode } from "../../base/errors.ts";
 import { writeFileAtomic } from "../../base/files.ts";
 import { wordsOfKey } from "../../protocol/key-words.ts";
 import { fingerprintOfHostKey, makeHostKey, makeNodeKey, publicPemOfHostKey } from "../../pki/keys.ts";
@@ -85,7 +85,7 @@ async function begin(
     const answer = await client.request(request(enrollmentsApi.create, {}, body));
     if (answer.body !== undefined) return answer.body;
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
+    if (!hasCode(error, "not_found")) throw error;
     throw new AppError("not_found", "This control plane is too old: it lets no machine join in the browser", {
       cause: error,
       hint: "Ask an administrator for a join key.",

@@ -10,7 +10,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Step } from "../../base/plan/plan.ts";
 import { buildInfo } from "../../build-info.ts";
-import { AppError } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import { removeTree } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { publicPemOfHostKey } from "../../pki/keys.ts";
@@ -151,7 +151,7 @@ async function sendRequest(
   try {
     return await send();
   } catch (error) {
-    if (replaces !== true || !(error instanceof AppError) || error.code !== "name_taken") throw error;
+    if (replaces !== true || !hasCode(error, "name_taken")) throw error;
   }
   const { replaceNode } = await import("./replace-node.ts");
   await replaceNode(client, slug, request.name, log);

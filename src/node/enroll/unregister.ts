@@ -8,7 +8,7 @@ import { nodesApi } from "../../api/nodes.ts";
 import { organizationsApi } from "../../api/organizations.ts";
 import { request } from "../../api/request.ts";
 import { join } from "node:path";
-import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
+import { fromSystemError, hasCode, messageOf } from "../../base/errors.ts";
 import { removeAllPossible, removeTree, syncDirectory, type NotRemoved } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
@@ -61,7 +61,7 @@ export async function deleteOnServer(
     await client.request({ ...request(nodesApi.revoke, { slug, id: nodeId }), repeatable: true });
     return true;
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
+    if (!hasCode(error, "not_found")) throw error;
     // A user who is not a member gets not_found too. This call throws in that case.
     await client.request({ ...request(organizationsApi.retrieve, { slug }), repeatable: true });
     return false;
@@ -94,7 +94,7 @@ export async function sayFarewell(
     const { left } = await withClient((client) => checkIn(organization, client, report, { leaving: true }));
     return left === true ? undefined : "it is too old for that";
   } catch (error) {
-    if (error instanceof AppError && error.code === "node_revoked") return undefined;
+    if (hasCode(error, "node_revoked")) return undefined;
     return messageOf(error);
   }
 }

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { NodeConfig } from "../../protocol/organization-files.ts";
@@ -60,7 +60,7 @@ export function openForRevocations(configRoot: string, slug: string): Organizati
   try {
     return openOrganization(configRoot, slug);
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "bad_configuration") throw error;
+    if (!hasCode(error, "bad_configuration")) throw error;
     const directory = join(configRoot, slug);
     const copies = copiesOf(directory)
       .map((path) => readValidJson(path, NodeConfig))

@@ -5,7 +5,7 @@ import { lstatSync } from "node:fs";
 import { basename, join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError, messageOf } from "../../base/errors.ts";
+import { AppError, hasCode, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { kindOf } from "../../base/open-file.ts";
 import { Credentials, NodeConfig } from "../../protocol/organization-files.ts";
@@ -67,8 +67,7 @@ function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
   try {
     config = readJsonFile(path, NodeConfig);
   } catch (error) {
-    if (error instanceof AppError && error.code === "bad_configuration")
-      throw damagedError(slug, error.message, error);
+    if (hasCode(error, "bad_configuration")) throw damagedError(slug, error.message, error);
     throw error;
   }
   if (config === undefined || config.org_slug === slug) return config;

@@ -7,7 +7,7 @@ import { boundedText } from "../../base/text.ts";
 import { closeSync, existsSync, lstatSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError } from "../../base/errors.ts";
+import { AppError, fromSystemError, hasCode } from "../../base/errors.ts";
 import { removeTree, syncDirectory, writeFileAtomic } from "../../base/files.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
@@ -74,7 +74,7 @@ function readNote(path: string): RevokedNote | undefined {
   try {
     return readJsonFile(path, RevokedNote);
   } catch (error) {
-    if (error instanceof AppError && error.code === "bad_configuration") return damagedNote;
+    if (hasCode(error, "bad_configuration")) return damagedNote;
     throw error;
   }
 }

@@ -2,7 +2,7 @@
 
 import { policyApi } from "../../../api/policy.ts";
 import { rulesApi } from "../../../api/rules.ts";
-import { AppError } from "../../../base/errors.ts";
+import { AppError, hasCode } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
 import { brand } from "../../../brand.ts";
 import type { Context, Implementation } from "../../command.ts";
@@ -94,7 +94,7 @@ async function presentId(api: Api, slug: string, name: string): Promise<number> 
   try {
     return (await nodeByName(api, slug, name)).id;
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
+    if (!hasCode(error, "not_found")) throw error;
     const { hint = "", ...details } = error.details;
     const past = "Add `--at TIME` to ask about a moment that has passed, where FROM may also be `any`.";
     throw new AppError("not_found", error.message, { ...details, hint: `${hint} ${past}`.trim() });

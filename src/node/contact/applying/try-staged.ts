@@ -1,7 +1,7 @@
 // Runs the engine's own test on a generation that is staged, before anything uses it.
 
 import { join } from "node:path";
-import { AppError, fromSystemError } from "../../../base/errors.ts";
+import { fromSystemError, hasCode } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
 import { finishConfig } from "../../files/config/config-file.ts";
 import { dropGeneration } from "../../files/generations.ts";
@@ -26,7 +26,7 @@ export async function tryStaged(
   } catch (error) {
     dropGeneration(directory, generation);
     // Only an error of the engine itself proves that the configuration is bad.
-    if (error instanceof AppError && error.code === "bad_configuration") return error.message;
+    if (hasCode(error, "bad_configuration")) return error.message;
     throw fromSystemError(`try out the new configuration of ${slug}`, error);
   }
 }

@@ -2,7 +2,7 @@
 // has precedence.
 
 import { given } from "../../../base/given.ts";
-import { AppError, messageOf } from "../../../base/errors.ts";
+import { AppError, hasCode, messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import type { System } from "../../../base/system.ts";
 import { makeClient, type Client } from "./client.ts";
@@ -72,7 +72,7 @@ export function connectOrganization(
  * plane that never sent an order key; else it becomes untrusted_answer.
  */
 async function provenRefusal(error: unknown, organization: Organization): Promise<unknown> {
-  if (!(error instanceof AppError) || error.code !== "node_revoked") return error;
+  if (!hasCode(error, "node_revoked")) return error;
   const { examineOrder, orderKeysOf } = await import("../../files/orders.ts");
   if (orderKeysOf(organization).length === 0) return error;
   const { order = "" } = error.details;
@@ -92,9 +92,7 @@ async function provenRefusal(error: unknown, organization: Organization): Promis
 
 /** Whether the control plane does not accept the token. */
 function isRefused(error: unknown): boolean {
-  return (
-    error instanceof AppError && (error.code === "token_not_valid" || error.code === "not_authenticated")
-  );
+  return hasCode(error, "token_not_valid", "not_authenticated");
 }
 
 async function readToken(

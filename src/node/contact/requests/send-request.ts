@@ -2,7 +2,7 @@
 // failure becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import * as v from "valibot";
-import { AppError, isErrorCode, messageOf } from "../../../base/errors.ts";
+import { AppError, hasCode, isErrorCode, messageOf } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
 import { clean, cleanErrors, type Log } from "../../../base/log.ts";
 import { readCapped } from "../../../base/read-capped.ts";
@@ -60,7 +60,7 @@ export async function send<T>(
     try {
       return await sendOnce(options, base, asked);
     } catch (error) {
-      const isUnreachable = error instanceof AppError && error.code === "control_plane_unreachable";
+      const isUnreachable = hasCode(error, "control_plane_unreachable");
       if (!isUnreachable || asked.repeatable !== true || asked.signal?.aborted === true) throw error;
       await options.system.sleep(pauseMs);
     }

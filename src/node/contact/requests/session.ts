@@ -4,7 +4,7 @@
 import { given } from "../../../base/given.ts";
 import { join } from "node:path";
 import { brand } from "../../../brand.ts";
-import { AppError } from "../../../base/errors.ts";
+import { AppError, hasCode } from "../../../base/errors.ts";
 import { makeDirectory } from "../../../base/files.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
@@ -101,7 +101,7 @@ async function exchange(
   try {
     return await clientOf(profile, system).refresh(refresh);
   } catch (error) {
-    if (error instanceof AppError && error.code === "token_not_valid") throw signInAgain(name);
+    if (hasCode(error, "token_not_valid")) throw signInAgain(name);
     throw error;
   }
 }

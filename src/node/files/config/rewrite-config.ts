@@ -1,7 +1,7 @@
 // Rewrites config.yml of the generation in force after a change of this machine's own settings, from server.yml beside it. Needs no
 // network. The data plane, which some of these functions decide about, is offloads, buffers and the kept port (data-plane.ts).
 
-import { AppError } from "../../../base/errors.ts";
+import { hasCode } from "../../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";
 import type { System } from "../../../base/system.ts";
 import { isMap, valueAt, type YamlMap } from "../../../base/yaml.ts";
@@ -153,7 +153,7 @@ export async function withSeal(place: Place): Promise<SealedPlace | undefined> {
   try {
     return { ...place, seal: await sealInForce(place.directory, place.slug) };
   } catch (error) {
-    if (error instanceof AppError && error.code === "bad_configuration") return undefined;
+    if (hasCode(error, "bad_configuration")) return undefined;
     throw error;
   }
 }
