@@ -92,31 +92,6 @@ export class OrganizationEngine {
   /** The sync that waits for it. */
   #nextSync: Promise<SyncOutcome> | undefined;
 
-  readonly #news: ControlPlaneNews = {
-    peers: () => (this.health.current() === undefined ? undefined : this.health.peers()),
-    unsentHealings: () => this.health.healings,
-    health: {
-      findingKind: () => this.health.reporter.findingKind(),
-      isBusy: () => this.health.reporter.isBusy(),
-      noteAnswer: (answer) => this.health.reporter.noteAnswer(answer),
-      addressRequest: () => this.health.reporter.addressRequest(),
-      noteUnreachable: () => this.health.reporter.noteUnreachable(),
-      untilChanged: (signal) => this.health.reporter.untilChanged(signal),
-    },
-    // Not saved at once: one write a minute for each organization is not worth it.
-    checkedIn: (at) => this.record.note({ lastCheckinAt: at }),
-    relayed: (counted) => (this.#relayed = counted),
-    confirmation: (confirm) => {
-      if (!Bun.deepEquals(confirm, this.record.current.confirm)) this.record.trySave({ confirm });
-    },
-    restartPending: (keys) => {
-      // Keys of earlier changes still wait for a restart.
-      const all = new Set([...(this.record.current.restartPending ?? []), ...keys]);
-      if (keys.length > 0) this.record.trySave({ restartPending: [...all] });
-    },
-    paused: (endPause) => (this.#endPause = endPause),
-  };
-
   constructor(slug: string, record: OrganizationRecord, deps: OrganizationEngineDeps) {
     this.#slug = slug;
     this.#deps = deps;
@@ -136,6 +111,27 @@ export class OrganizationEngine {
     void this.health.run(this.#watched.signal);
     this.#runParts(place.directory);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
+  }
+
+  /** What the connection to the control plane learns and asks. */
+  #news(): ControlPlaneNews {
+    return {
+      peers: () => (this.health.current() === undefined ? undefined : this.health.peers()),
+      unsentHealings: () => this.health.healings,
+      health: this.health.reporter,
+      // Not saved at once: one write a minute for each organization is not worth it.
+      checkedIn: (at) => this.record.note({ lastCheckinAt: at }),
+      relayed: (counted) => (this.#relayed = counted),
+      confirmation: (confirm) => {
+        if (!Bun.deepEquals(confirm, this.record.current.confirm)) this.record.trySave({ confirm });
+      },
+      restartPending: (keys) => {
+        // Keys of earlier changes still wait for a restart.
+        const all = new Set([...(this.record.current.restartPending ?? []), ...keys]);
+        if (keys.length > 0) this.record.trySave({ restartPending: [...all] });
+      },
+      paused: (endPause) => (this.#endPause = endPause),
+    };
   }
 
   /** The desired state. The supervisor's own state is "down" while the node is revoked. */
@@ -266,7 +262,7 @@ export class OrganizationEngine {
     const { controlPlane, log } = this.#deps;
     const connection = (this.#connection = new AbortController());
     this.#following = controlPlane
-      .follow(this.#organization(), this.#control, this.#news, connection.signal)
+      .follow(this.#organization(), this.#control, this.#news(), connection.signal)
       .catch((error: unknown) => {
         if (!connection.signal.aborted)
           log.error("The connection to a control plane has ended", this.#because(error));
@@ -284,7 +280,7 @@ export class OrganizationEngine {
     this.#nextSync ??= this.#lastSync.then(() => {
       this.#nextSync = undefined;
       const { controlPlane } = this.#deps;
-      const sync = controlPlane.sync(this.#organization(), this.#control, this.#news);
+      const sync = controlPlane.sync(this.#organization(), this.#control, this.#news());
       this.#lastSync = sync.catch(() => undefined);
       return sync;
     });
