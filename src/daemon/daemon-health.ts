@@ -23,8 +23,7 @@ import { isSameProcess, ageOf, signalProcess, type ProcessIdentity } from "../pl
 import type { System } from "../base/system.ts";
 
 export type DaemonHealthDeps = {
-  system: Pick<System, "now" | "sleep" | "random" | "machineState" | "lookup">;
-  monotonic(): number;
+  system: Pick<System, "now" | "monotonic" | "sleep" | "random" | "machineState" | "lookup">;
   openEcho: OpenEcho;
   /** Undefined if unknown. */
   engineVersion(process: ProcessIdentity): Promise<string | undefined>;
@@ -45,7 +44,7 @@ const dumpMs = 2000;
 export function makeDaemonHealth(
   place: { slug: string; directory: string; logPath: string },
   supervised: Supervised,
-  { system, monotonic, openEcho, engineVersion, log }: DaemonHealthDeps,
+  { system, openEcho, engineVersion, log }: DaemonHealthDeps,
 ): OrganizationHealth {
   const { slug, directory, logPath } = place;
   /** The process whose version was asked for last. */
@@ -55,7 +54,7 @@ export function makeDaemonHealth(
   const healer = new Healer(
     { slug, api, apply: (healing) => applyChanges(place, { healing }, applyDeps), log },
     readLocalChanges(directory),
-    monotonic(),
+    system.monotonic(),
   );
   const hangWatch = new HangWatch();
   // Proves that the engine's offloads carry traffic here, and turns them off if they do not.
@@ -89,7 +88,7 @@ export function makeDaemonHealth(
 
   const health: OrganizationHealth = new OrganizationHealth(place, {
     system,
-    monotonic,
+    monotonic: system.monotonic,
     open: openEcho,
     async engine() {
       const process = supervised.process();
@@ -103,7 +102,7 @@ export function makeDaemonHealth(
         api,
         process: supervised.process,
         answeredAt: () => health.prober.lastAnswer,
-        monotonic,
+        monotonic: system.monotonic,
         restart: restartHung,
       }),
     disk: () => worstDisk([directory, dirname(logPath)]),
@@ -111,7 +110,7 @@ export function makeDaemonHealth(
     healer,
     offloads,
     // Keeps the addresses of peers for the time without a lighthouse.
-    kept: keptHere(place, applyDeps, { monotonic, system, log }),
+    kept: keptHere(place, applyDeps, { monotonic: system.monotonic, system, log }),
     onChange: supervised.onChange,
   });
   return health;

@@ -142,7 +142,6 @@ function makeEngines(
     stateDirectory: dirname(settings.stateDb),
     store,
     system,
-    monotonic: () => performance.now(),
     log,
     gate: makeGate(settings, system, log),
     openEcho: openEchoSocket,

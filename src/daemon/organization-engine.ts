@@ -42,6 +42,7 @@ export type OrganizationEngineDeps = {
   system: Pick<
     System,
     | "now"
+    | "monotonic"
     | "sleep"
     | "platform"
     | "random"
@@ -53,7 +54,6 @@ export type OrganizationEngineDeps = {
     | "isRoot"
     | "bootTime"
   >;
-  monotonic(): number;
   log: Log;
   gate: Gate;
   controlPlane: ControlPlane;
@@ -144,14 +144,13 @@ export class OrganizationEngine {
   }
 
   #makeSupervisor(wanted: OrganizationRecord["wanted"]): Supervisor {
-    const { configRoot, system, monotonic, log, gate } = this.#deps;
+    const { configRoot, system, log, gate } = this.#deps;
     const configPath = join(configRoot, this.#slug, "config.yml");
     return new Supervisor(wanted, {
       slug: this.#slug,
       logPath: this.logPath,
       controlSocket: controlSocket(join(configRoot, this.#slug)),
       system,
-      monotonic,
       log,
       // A damaged organization does not start.
       prepare: async () => gate.admit(openOrganization(configRoot, this.#slug)),
@@ -169,7 +168,7 @@ export class OrganizationEngine {
 
   /** Runs the parts that the organization needs beside its engine (node/edge/). */
   #runParts(directory: string): void {
-    const { configRoot, system, monotonic, log } = this.#deps;
+    const { configRoot, system, log } = this.#deps;
     const { control } = this.supervisor;
     const open = () => openOrganization(configRoot, this.#slug);
     const context = {
@@ -180,7 +179,7 @@ export class OrganizationEngine {
       command: "daemon",
       log,
       heardAt: (peers: readonly string[]) => this.health.prober.lastAnswerOf(peers),
-      system: { ...system, monotonic },
+      system,
     };
     const isUp = () => this.wanted === "up" && !this.isRevoked;
     const { signal } = this.#watched;

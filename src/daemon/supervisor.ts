@@ -37,9 +37,7 @@ export type SupervisorDeps = {
   logPath: string;
   /** The address of the engine's control socket. */
   controlSocket: string | undefined;
-  system: Pick<System, "now" | "sleep" | "platform" | "random">;
-  /** Milliseconds of a clock that never jumps. */
-  monotonic(): number;
+  system: Pick<System, "now" | "monotonic" | "sleep" | "platform" | "random">;
   log: Log;
   /** Checks whether the engine may start now; throws the reason if not. Starts nothing. */
   prepare(): Promise<Launch>;
@@ -179,7 +177,7 @@ export class Supervisor {
   #dispatch(event: EngineEvent): void {
     if (this.#released.signal.aborted) return;
     const former = this.#state;
-    const [next, effects] = step(former, event, this.#deps.monotonic());
+    const [next, effects] = step(former, event, this.#deps.system.monotonic());
     this.#state = next;
     // An effect can dispatch events itself; the timer then belongs to the last state.
     for (const effect of effects) this.#execute(effect);
@@ -203,7 +201,7 @@ export class Supervisor {
     const at = wakeAt(this.#state);
     if (at === undefined) return;
     this.#timer = new AbortController();
-    this.#dispatchAfter(Math.max(0, at - this.#deps.monotonic()), { type: "tick" }, this.#timer);
+    this.#dispatchAfter(Math.max(0, at - this.#deps.system.monotonic()), { type: "tick" }, this.#timer);
   }
 
   #execute(effect: Effect): void {

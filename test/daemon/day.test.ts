@@ -40,7 +40,7 @@ async function openDaemon(world: NodeWorld, clock: Clock) {
   const { root, settings, log } = world;
   const engine = join(root, "..", "engine");
   writeFileSync(engine, fakeEngine, { mode: 0o755 });
-  const system: System = { ...world.system, sleep: clock.sleep };
+  const system: System = { ...world.system, sleep: clock.sleep, monotonic: clock.now };
   const stateDirectory = join(root, "..");
   const store = openState(join(stateDirectory, "state.db"), log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();
@@ -50,7 +50,6 @@ async function openDaemon(world: NodeWorld, clock: Clock) {
     stateDirectory,
     store,
     system,
-    monotonic: clock.now,
     log,
     gate: makeGate(own, system, log),
     openEcho: async () => "denied",

@@ -49,7 +49,6 @@ async function makeMachine(world: NodeWorld) {
       stateDirectory: join(world.root, ".."),
       store,
       system: world.system,
-      monotonic: () => performance.now(),
       log: world.log,
       gate: makeGate(settings, world.system, world.log),
       openEcho: async () => "denied",

@@ -82,7 +82,6 @@ export function makeEnginesWorld(root?: string) {
       stateDirectory: directory,
       store,
       system,
-      monotonic: () => performance.now(),
       log,
       gate: makeGate({ configRoot, overlayBinary: engine, overlayBinaryGiven: true }, system, log),
       openEcho: async () => "denied",

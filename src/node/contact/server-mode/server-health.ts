@@ -25,8 +25,6 @@ import { examineEngine, type OrganizationSettings } from "../organization-deps.t
 
 /** Lines of the engine's log that are searched for what explains its state. */
 const logLines = 500;
-/** ms since the start of this process. */
-export const monotonic = () => performance.now();
 
 /**
  * The parts that change the engine: they close dead tunnels, turn offloads off, give the engine addresses of peers (`kept`), and
@@ -59,7 +57,7 @@ export function makeServerHealth(
       ? savedHealing(saved, slug, system)
       : { healer: healing.healer, offloads: healing.offloads, kept: healing.kept }),
     system,
-    monotonic,
+    monotonic: system.monotonic,
     open: openEchoSocket,
     async engine() {
       const found = await examineEngine(organization, settings, system);
@@ -78,7 +76,7 @@ export function makeServerHealth(
         api,
         process: async () => (await examineEngine(organization, settings, system)).process,
         answeredAt: () => health.prober.lastAnswer,
-        monotonic,
+        monotonic: system.monotonic,
         restart: healing.restart,
       });
     },
@@ -89,7 +87,7 @@ export function makeServerHealth(
       return (await system.run(argv)).stdout.split("\n");
     },
   });
-  restoreProbes(saved, slug, health, { now: system.now, monotonic });
+  restoreProbes(saved, slug, health, system);
   return health;
 }
 
@@ -104,7 +102,7 @@ export async function readServerPeers(
   const peers = await withHealth(health, () => health.readPeers(withinMs, peer));
   try {
     const saved = savedHealthDirectory(settings.configRoot, system.platform);
-    exchangeProbes(saved, organization.slug, health, { now: system.now, monotonic });
+    exchangeProbes(saved, organization.slug, health, system);
   } catch {
     // A full /run must not fail the command. check-auth then does not probe the peer.
   }
@@ -112,8 +110,8 @@ export async function readServerPeers(
 }
 
 /** The state that check-auth's healer has stored. */
-function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">): Pick<HealthDeps, "known"> {
-  const healing = readHealing(saved, slug, { now, monotonic });
+function savedHealing(saved: string, slug: string, system: System): Pick<HealthDeps, "known"> {
+  const healing = readHealing(saved, slug, system);
   return healing === undefined ? {} : { known: knownHealing(healing.state) };
 }
 

@@ -31,7 +31,7 @@ import { readHealing, writeHealing } from "../../health/saved-healing.ts";
 import { examineEngine, organizationDeps } from "../organization-deps.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "../path-report.ts";
 import type { HealthRecord, Watch, Watched } from "./health-record.ts";
-import { makeServerHealth, monotonic, withHealth } from "./server-health.ts";
+import { makeServerHealth, withHealth } from "./server-health.ts";
 
 /** What the parts that change the engine need. */
 type Acting = Watched & { command: string; control: EngineControl };
@@ -71,8 +71,8 @@ function makeServerHealer(
       log,
     },
     readLocalChanges(directory),
-    monotonic(),
-    readHealing(saved, slug, { now: system.now, monotonic }),
+    system.monotonic(),
+    readHealing(saved, slug, system),
   );
 }
 
@@ -91,7 +91,7 @@ function makeServerHang(
   const path = join(saved, `${slug}.hang.json`);
   const restartedAt = readValidJson(path, LastRestart)?.restarted_at;
   const hang = new HangWatch(
-    restartedAt === undefined ? undefined : monotonic() - (system.now() - restartedAt),
+    restartedAt === undefined ? undefined : system.monotonic() - (system.now() - restartedAt),
   );
   return {
     hang,
@@ -136,15 +136,18 @@ export async function watchHealth<T>(
   const hanging = makeServerHang(organization, saved, acting);
   const offloads = makeServerTrial(organization, acting);
   // Keeps the addresses of peers, for when no lighthouse answers (kept-peers.ts).
-  const kept = keptHere(organization, { command, control, system }, { monotonic, system, log });
+  const kept = keptHere(
+    organization,
+    { command, control, system },
+    { monotonic: system.monotonic, system, log },
+  );
   const healing = { healer, offloads, kept, ...hanging };
   const health = makeServerHealth(organization, { settings, system, versionOf }, healing);
-  const clock = { now: system.now, monotonic };
   const save = () =>
     record.save(() => {
       record.write(health.current());
-      exchangeProbes(saved, slug, health, clock);
-      writeHealing(saved, slug, healer, clock);
+      exchangeProbes(saved, slug, health, system);
+      writeHealing(saved, slug, healer, system);
     });
   const ended = new AbortController();
   const { signal } = ended;
