@@ -169,7 +169,10 @@ export function messageOf(error: unknown): string {
   return reasonOf(error, "");
 }
 
-/** The same with what to do next. */
+/** For a log line about an organization: the failure as its reason. */
+export const because = (slug: string, error: unknown) => ({ team: slug, reason: messageOf(error) });
+
+/** The reason of a failure with what to do next. */
 export function messageWithHint(error: unknown): string {
   const hint = error instanceof AppError ? error.details.hint : undefined;
   return hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;

@@ -3,7 +3,7 @@
 import { release } from "node:os";
 import { dirname } from "node:path";
 import { worstDisk } from "../base/disk-space.ts";
-import { messageOf } from "../base/errors.ts";
+import { because } from "../base/errors.ts";
 import { writeFileAtomic } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { lastLines } from "../node/engine/engine-log.ts";
@@ -82,7 +82,7 @@ export function makeDaemonHealth(
       writeFileAtomic(hangLog(logPath), `${lastLines(logPath, logLines).join("\n")}\n`, 0o600);
       if (isSameProcess(supervised.process(), process)) await supervised.control.restart();
     } catch (error) {
-      log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
+      log.error("Cannot restart an engine that hangs", because(slug, error));
     }
   }
 

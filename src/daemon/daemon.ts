@@ -2,7 +2,7 @@
 
 import { dirname } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../base/errors.ts";
+import { AppError, because, messageOf } from "../base/errors.ts";
 import { atIntervals } from "../base/within.ts";
 import type { Log } from "../base/log.ts";
 import { rememberVersions } from "../node/engine/engine.ts";
@@ -162,10 +162,7 @@ async function leaveAll(
       try {
         await controlPlane.leave(openOrganization(configRoot, slug));
       } catch (error) {
-        log.debug("Cannot tell the control plane that this node ends", {
-          team: slug,
-          reason: messageOf(error),
-        });
+        log.debug("Cannot tell the control plane that this node ends", because(slug, error));
       }
     }),
   );

@@ -3,7 +3,7 @@
 
 import { given } from "../base/given.ts";
 import { join } from "node:path";
-import { messageOf } from "../base/errors.ts";
+import { because } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { isSilent } from "../node/files/config/read-config.ts";
@@ -184,7 +184,7 @@ export class OrganizationEngine {
     const isUp = () => this.wanted === "up" && !this.isRevoked;
     const { signal } = this.#watched;
     void runEdge(context, { parts: edgeParts, isUp, isLasting: true, signal }).catch((error: unknown) =>
-      log.error("What an organization needs beside its engine has ended", this.#because(error)),
+      log.error("What an organization needs beside its engine has ended", because(this.#slug, error)),
     );
   }
 
@@ -264,7 +264,7 @@ export class OrganizationEngine {
       .follow(this.#organization(), this.#control, this.#news(), connection.signal)
       .catch((error: unknown) => {
         if (!connection.signal.aborted)
-          log.error("The connection to a control plane has ended", this.#because(error));
+          log.error("The connection to a control plane has ended", because(this.#slug, error));
       });
   }
 
@@ -349,7 +349,10 @@ export class OrganizationEngine {
     try {
       this.#deps.gate.claim(this.#organization());
     } catch (error) {
-      this.#deps.log.warn("Cannot read which device, port and networks an engine uses", this.#because(error));
+      this.#deps.log.warn(
+        "Cannot read which device, port and networks an engine uses",
+        because(this.#slug, error),
+      );
     }
   }
 
@@ -363,10 +366,6 @@ export class OrganizationEngine {
 
   /** Does not wait for work of the supervisor. The supervisor retries a failure, and `status` shows the reason. */
   #inBackground(work: Promise<void>): void {
-    work.catch((error: unknown) => this.#deps.log.debug("Failed for now", this.#because(error)));
-  }
-
-  #because(error: unknown) {
-    return { team: this.#slug, reason: messageOf(error) };
+    work.catch((error: unknown) => this.#deps.log.debug("Failed for now", because(this.#slug, error)));
   }
 }

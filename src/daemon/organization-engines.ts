@@ -2,7 +2,7 @@
 // belongs to organization-engine.ts.
 
 import { join } from "node:path";
-import { AppError, hasCode, messageOf } from "../base/errors.ts";
+import { AppError, because, hasCode, messageOf } from "../base/errors.ts";
 import { rotateLog } from "./engine-logs.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
@@ -190,7 +190,7 @@ export class OrganizationEngines {
     const { log } = this.#deps;
     log.warn("An organization is forgotten", { team: slug, reason });
     this.forget(slug).catch((error: unknown) =>
-      log.error("Cannot forget an organization", { team: slug, reason: messageOf(error) }),
+      log.error("Cannot forget an organization", because(slug, error)),
     );
   }
 
@@ -280,7 +280,7 @@ export class OrganizationEngines {
         const record = records.get(slug);
         return this.#resume(slug, record, options);
       } catch (error) {
-        log.error("Cannot load an organization", { team: slug, reason: messageOf(error) });
+        log.error("Cannot load an organization", because(slug, error));
         return false;
       }
     });

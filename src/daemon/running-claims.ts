@@ -2,7 +2,7 @@
 // table. In mode server each command starts its own engine, so only the process table shows which others run.
 
 import { join } from "node:path";
-import { AppError, messageOf } from "../base/errors.ts";
+import { AppError, because } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { findEngineProcess } from "../node/engine/engine-process.ts";
@@ -36,7 +36,7 @@ export function runningClaims(
       const runs = isMeant(organization) && findEngineProcess(path) !== undefined;
       return runs ? [claimOf(organization)] : [];
     } catch (error) {
-      log.debug("Cannot read the claim of an organization", { team: slug, reason: messageOf(error) });
+      log.debug("Cannot read the claim of an organization", because(slug, error));
       return [];
     }
   });

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { jsonText } from "../base/text.ts";
 import { brand } from "../brand.ts";
-import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
+import { AppError, because, fromSystemError } from "../base/errors.ts";
 import { systemErrorCode } from "../base/system-errors.ts";
 import { writeNewFile } from "../base/files.ts";
 import { readBytes, refuseOddFile, sqliteFiles } from "../base/open-file.ts";
@@ -72,7 +72,7 @@ export function openState(path: string, log: StateLog, now: () => number): State
       put.run(recordPrefix + slug, JSON.stringify(record));
     } catch (error) {
       // On a full disk, records are only in memory and in the copy.
-      log.warn("Cannot write again what was lost", { team: slug, reason: messageOf(error) });
+      log.warn("Cannot write again what was lost", because(slug, error));
     }
   }
   return {

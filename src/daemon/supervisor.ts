@@ -1,7 +1,7 @@
 // Supervises the engine of one organization: executes the effects that lifecycle.ts decides (start, signal, reload) and
 // reports every outcome back to it as an event. It must not decide itself when the engine runs.
 
-import { AppError, messageOf } from "../base/errors.ts";
+import { AppError, because, messageOf } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
 import {
   controlEngine,
@@ -298,10 +298,7 @@ export class Supervisor {
     } catch (error) {
       if (!isWatched()) return;
       // It has not reported in time. By now it is old enough to survive SIGHUP, so it counts as ready.
-      log.warn("An engine runs but does not report that it is active", {
-        team: slug,
-        reason: messageOf(error),
-      });
+      log.warn("An engine runs but does not report that it is active", because(slug, error));
     }
     this.#message = undefined;
     this.#dispatch({ type: "ready", process });
@@ -329,7 +326,7 @@ export class Supervisor {
       this.#silent = this.#deps.isSilent();
       for (const request of requests) request.resolve();
     } catch (error) {
-      this.#deps.log.warn("An engine did not reload", { team: this.#deps.slug, reason: messageOf(error) });
+      this.#deps.log.warn("An engine did not reload", because(this.#deps.slug, error));
       for (const request of requests) request.reject(error);
     }
   }

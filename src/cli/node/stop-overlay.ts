@@ -1,6 +1,6 @@
 // Stops and removes the services of an organization that leaves this machine or gets another mode.
 
-import { AppError, messageOf } from "../../base/errors.ts";
+import { AppError, because } from "../../base/errors.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Change } from "../../platform/machine-changes.ts";
 import type { Context } from "../command.ts";
@@ -62,9 +62,6 @@ async function forgetWithoutDaemon(slug: string, { settings, system, log }: Cont
       team: slug,
     });
   } catch (error) {
-    log.warn("The daemon's state of the organization could not be removed", {
-      team: slug,
-      reason: messageOf(error),
-    });
+    log.warn("The daemon's state of the organization could not be removed", because(slug, error));
   }
 }

@@ -2,7 +2,7 @@
 // answers. Names never disturb a check-in: a failure is logged, and tried again later.
 
 import * as v from "valibot";
-import { messageOf } from "../../base/errors.ts";
+import { because } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { maxNames, NamesAnswer, type HostsFile, type NamesRequest } from "../../protocol/names.ts";
 import type { System } from "../../base/system.ts";
@@ -71,10 +71,7 @@ export function makeNamesKeeper(
         pausedUntil = system.now() + pauseMs;
         const say = isFailing ? log.debug : log.warn;
         isFailing = true;
-        say("The names of other nodes cannot be updated; trying again in a minute", {
-          team: slug,
-          reason: messageOf(error),
-        });
+        say("The names of other nodes cannot be updated; trying again in a minute", because(slug, error));
       }
     },
   };

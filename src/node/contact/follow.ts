@@ -3,7 +3,7 @@
 
 import { existsSync } from "node:fs";
 import { defer } from "../../base/defer.ts";
-import { AppError, hasCode, messageOf } from "../../base/errors.ts";
+import { AppError, because, hasCode, messageOf } from "../../base/errors.ts";
 import { maxPollWaitS } from "../../protocol/checkin.ts";
 import { drillPath, planeAwayMs } from "../files/drill-state.ts";
 import type { Organization } from "../files/organizations.ts";
@@ -132,10 +132,10 @@ function afterFailure(error: unknown, { organization, deps, options, pace }: Loo
   options.onTurn?.({ error });
   const pauseMs = pace.failed(error);
   const log = pace.isFirstFailure() ? deps.log.warn : deps.log.debug;
-  log("The control plane gives no usable answer; the overlay keeps running unchanged", {
-    team: organization.slug,
-    reason: messageOf(error),
-  });
+  log(
+    "The control plane gives no usable answer; the overlay keeps running unchanged",
+    because(organization.slug, error),
+  );
   return { pauseMs };
 }
 

@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { messageOf } from "../../base/errors.ts";
+import { because, messageOf } from "../../base/errors.ts";
 import { fileStamp, removeTree } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
@@ -56,7 +56,7 @@ export function makeLocalSync(
     }
     const surroundings = await surroundingsNow(organization, state, system).catch((error: unknown) => {
       // A check-in must not fail for it: it may bring revocations.
-      log.warn("Cannot read what of this machine is in use", { team: slug, reason: messageOf(error) });
+      log.warn("Cannot read what of this machine is in use", because(slug, error));
       return state.surroundings;
     });
     const isUnchanged =

@@ -3,7 +3,7 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { messageOf } from "../../base/errors.ts";
+import { because } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
@@ -92,7 +92,7 @@ function controlOf({ slug, config, directory }: Organization, system: System, lo
         log.warn("The engine was not started while its configuration was gone: started it", { team: slug });
         return true;
       } catch (error) {
-        log.error("The engine cannot be started", { team: slug, reason: messageOf(error) });
+        log.error("The engine cannot be started", because(slug, error));
         return false;
       }
     },

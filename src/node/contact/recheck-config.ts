@@ -2,7 +2,7 @@
 // This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
 import { given } from "../../base/given.ts";
-import { hasCode, messageOf } from "../../base/errors.ts";
+import { because, hasCode, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
 import type { YamlMap } from "../../base/yaml.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
@@ -119,10 +119,7 @@ function permitFormerRoutes(
   try {
     keepFormerRoutes(directory, ymlInForce);
   } catch (error) {
-    log.warn("Routes of the internet that were in force now need a permission", {
-      team: slug,
-      reason: messageOf(error),
-    });
+    log.warn("Routes of the internet that were in force now need a permission", because(slug, error));
   }
 }
 

@@ -1,7 +1,7 @@
 // This node's part in a drill. For its time, the UDP ports of chosen engines are dead, or nodes do not contact the control plane, to
 // show what would break. If this node was chosen (`isDead`), its engine's port is dead. Its peers are watched, and both are reported.
 
-import { messageOf } from "../../base/errors.ts";
+import { because } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
@@ -96,7 +96,7 @@ async function tell(report: DrillReport, { slug, report: send, system, log }: Dr
     try {
       return await send(report);
     } catch (error) {
-      log.debug("The drill could not be reported", { team: slug, reason: messageOf(error) });
+      log.debug("The drill could not be reported", because(slug, error));
       if (left > 1) await system.sleep(reportAgainMs);
     }
   }

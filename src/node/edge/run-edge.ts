@@ -1,6 +1,6 @@
 // Runs the parts of one organization that are needed, and stops those that are not.
 
-import { messageOf } from "../../base/errors.ts";
+import { because } from "../../base/errors.ts";
 import type { EdgeContext, EdgePart, RunningPart } from "./part.ts";
 import { watchFiles } from "./watch-files.ts";
 
@@ -38,10 +38,7 @@ export async function runEdge(
     } catch (error) {
       notBefore.set(part, system.monotonic() + retryAfterMs);
       files.retry();
-      log.error(`Cannot start ${part.name}; trying again in ${retryAfterMs / 1000} s`, {
-        team: slug,
-        reason: messageOf(error),
-      });
+      log.error(`Cannot start ${part.name}; trying again in ${retryAfterMs / 1000} s`, because(slug, error));
     }
   };
   const stop = async (part: EdgePart, how: { isOver: boolean }) => {

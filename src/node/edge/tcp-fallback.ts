@@ -1,7 +1,7 @@
 // Where UDP is blocked, this node goes by TCP. It notices within ten seconds that no lighthouse or relay answers by UDP while
 // one does by TCP, gives its engine addresses on loopback for them (tcp-way.ts), and takes these away when UDP passes again.
 
-import { messageOf } from "../../base/errors.ts";
+import { because } from "../../base/errors.ts";
 import { sendFromPort } from "../../platform/network/raw-udp.ts";
 import { portsOf } from "../../platform/network/port-holder.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
@@ -45,7 +45,7 @@ async function run(context: EdgeContext, signal: AbortSignal, isOver: () => bool
       if (readTcpState(directory) === undefined) await noticeBlockedUdp(context, signal);
       if (readTcpState(directory) !== undefined) await goByTcp(context, signal, isOver);
     } catch (error) {
-      log.error("TCP fallback failed; trying again", { team: slug, reason: messageOf(error) });
+      log.error("TCP fallback failed; trying again", because(slug, error));
       await system.sleep(everyMs, signal).catch(() => undefined);
     }
   }

@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { given } from "../../base/given.ts";
 import { forwarderRoute, makeForwarder, type ForwarderConnection } from "../../base/datagrams/forwarder.ts";
-import { AppError, messageOf } from "../../base/errors.ts";
+import { AppError, because } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { withoutPort } from "../../base/ip.ts";
 import { readText } from "../../base/open-file.ts";
@@ -44,7 +44,7 @@ export function startTcpListener({ directory, slug, open, log, system }: EdgeCon
         fetch: () => new Response(null, { status: 404 }),
         websocket: forwarder.websocket,
         error(error) {
-          log.error("The listener of TCP fallback failed", { team: slug, reason: messageOf(error) });
+          log.error("The listener of TCP fallback failed", because(slug, error));
           return new Response(null, { status: 500 });
         },
       });

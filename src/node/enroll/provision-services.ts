@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
-import { messageOf } from "../../base/errors.ts";
+import { because } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import { applyChanges, planChanges } from "../../platform/machine-changes.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
@@ -62,7 +62,7 @@ export async function startOverlay(
 ): Promise<Started> {
   await provideEngine(settings, { system, log }, { slug });
   await decideForFirstStart(slug, settings, system).catch((error: unknown) =>
-    log.debug("The next check-in decides about offloads", { team: slug, reason: messageOf(error) }),
+    log.debug("The next check-in decides about offloads", because(slug, error)),
   );
   if (needsWintun(system)) await installWintun(wintunRequest, settings, system);
   if (!runsServices(system)) {

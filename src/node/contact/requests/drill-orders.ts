@@ -1,7 +1,7 @@
 // Takes the control plane's orders of drills, and starts the program that carries them out. Root need not permit drills: each
 // one ends by itself within minutes, and together they take at most a tenth of the time, whatever the control plane says.
 
-import { messageOf } from "../../../base/errors.ts";
+import { because } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import type { System } from "../../../base/system.ts";
 import { withDrill, type DrillOrder } from "../../../protocol/updates/drill.ts";
@@ -47,10 +47,7 @@ export async function takeDrill(order: DrillOrder, place: Place, deps: Deps): Pr
     else log.info(isAbort ? "A drill is aborted" : "A drill begins", facts);
     await startDrill(slug);
   } catch (error) {
-    log.warn("A drill that the control plane asks for cannot be begun", {
-      team: slug,
-      reason: messageOf(error),
-    });
+    log.warn("A drill that the control plane asks for cannot be begun", because(slug, error));
   }
 }
 
@@ -65,6 +62,6 @@ export async function resumeDrill(place: Place, { startDrill, log, system }: Dep
   // Without the control plane, a node contacts it again by the clock alone. A dead port has a table of the kernel to remove.
   if (isOver && !drill.isDead) return;
   await startDrill(place.slug).catch((error: unknown) =>
-    log.warn("A drill that was not finished cannot go on", { team: place.slug, reason: messageOf(error) }),
+    log.warn("A drill that was not finished cannot go on", because(place.slug, error)),
   );
 }

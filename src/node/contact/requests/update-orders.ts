@@ -1,7 +1,7 @@
 // Takes the control plane's orders of updates, if root permits them, and starts the program that carries them out. That is
 // another process: an update restarts the daemon, and a check-in of server mode lasts a minute.
 
-import { messageOf } from "../../../base/errors.ts";
+import { because } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import { brand } from "../../../brand.ts";
 import { buildInfo } from "../../../build-info.ts";
@@ -48,10 +48,7 @@ export async function takeUpdateOrder(
     writeUpdateState(directory, { ...(isBack ? lastUpdate : {}), order, step: "taken" });
     await startUpdate(slug);
   } catch (error) {
-    log.warn("An update that the control plane asks for cannot be begun", {
-      team: slug,
-      reason: messageOf(error),
-    });
+    log.warn("An update that the control plane asks for cannot be begun", because(slug, error));
   }
 }
 
@@ -60,7 +57,7 @@ export async function resumeUpdate({ slug, directory }: Place, { startUpdate, lo
   const step = readUpdateState(directory)?.step ?? "done";
   if (step === "done" || startUpdate === undefined) return;
   await startUpdate(slug).catch((error: unknown) =>
-    log.warn("An update that was not finished cannot go on", { team: slug, reason: messageOf(error) }),
+    log.warn("An update that was not finished cannot go on", because(slug, error)),
   );
 }
 

@@ -2,7 +2,7 @@
 
 import { given } from "../../../base/given.ts";
 import { formatTime } from "../../../base/quantities.ts";
-import { messageOf } from "../../../base/errors.ts";
+import { because } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import { confirmationIn } from "../../../protocol/confirmation.ts";
 import { relayedIn } from "../../../protocol/traffic-reports.ts";
@@ -60,7 +60,7 @@ export function healthRecord({ slug }: Organization, { settings, system, log }: 
       try {
         writing();
       } catch (error) {
-        log.debug("Cannot save the health of an organization", { team: slug, reason: messageOf(error) });
+        log.debug("Cannot save the health of an organization", because(slug, error));
       }
     },
   };

@@ -5,7 +5,7 @@ import { release } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../../brand.ts";
-import { messageOf } from "../../../base/errors.ts";
+import { because } from "../../../base/errors.ts";
 import { makeDirectory, writeFileAtomic } from "../../../base/files.ts";
 import type { System } from "../../../base/system.ts";
 import { atIntervals } from "../../../base/within.ts";
@@ -110,7 +110,7 @@ function makeServerHang(
         const runningNow = (await examineEngine(organization, settings, system)).process;
         if (isSameProcess(runningNow, process)) await control.restart();
       } catch (error) {
-        log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
+        log.error("Cannot restart an engine that hangs", because(slug, error));
       }
     },
   };
