@@ -131,14 +131,20 @@ export function controlEngine(
       if (keys.some(needsRestart)) await engine.restart();
     },
     restart: () => engine.restart(),
-    alive: async (ms) => {
-      const identity = engine.process();
-      const isRunning = () => identity !== undefined && isAlive(identity);
-      for (let waited = 0; isRunning() && waited < ms; waited += aliveEveryMs)
-        await system.sleep(Math.min(aliveEveryMs, ms - waited));
-      if (!isRunning()) throw new AppError("engine_failed", "The overlay engine ended");
-    },
+    alive: (ms) => staysAlive(engine.process(), ms, system),
   };
+}
+
+/** Rejects with engine_failed if the process ends within `ms`, or if there is none. */
+export async function staysAlive(
+  identity: ProcessIdentity | undefined,
+  ms: number,
+  system: Pick<System, "sleep">,
+): Promise<void> {
+  const isRunning = () => identity !== undefined && isAlive(identity);
+  for (let waited = 0; isRunning() && waited < ms; waited += aliveEveryMs)
+    await system.sleep(Math.min(aliveEveryMs, ms - waited));
+  if (!isRunning()) throw new AppError("engine_failed", "The overlay engine ended");
 }
 
 /**

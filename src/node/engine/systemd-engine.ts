@@ -7,7 +7,13 @@ import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit, isEnabled, journalCommand, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { askedProperties, startedProgram, unitProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
-import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./control-engine.ts";
+import {
+  controlEngine,
+  harmlessAgeMs,
+  staysAlive,
+  waitUntilReady,
+  type EngineControl,
+} from "./control-engine.ts";
 import { isFlood } from "./log-lines.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import type { LogTail } from "./engine-log.ts";
@@ -55,13 +61,15 @@ export function systemdEngine(
   const { slug, directory } = place;
   requireOwnUnits(dirname(directory));
   const unit = engineUnit(slug);
+  // An engine that a user stopped meanwhile stays stopped.
+  const tryRestart = () => restart(place, "try-restart", { silent: isSilent() }, system);
   const control = async (tail: LogTail) => {
     const identity = await mainProcess(place, system);
     const engine = {
       process: () => (identity !== undefined && isAlive(identity) ? identity : undefined),
       log: () => tail,
       controlSocket: controlSocket(directory),
-      restart: () => restart(place, "try-restart", { silent: isSilent() }, system),
+      restart: tryRestart,
       isSilent,
       isFlooded: () => isFlooded(unit, system),
     };
@@ -74,8 +82,7 @@ export function systemdEngine(
       const { reloadByApi } = await import("./local-api.ts");
       // Tried first: reading the journal takes longer than a reload by the control socket. Undefined: the engine has no socket.
       const keys = await reloadByApi(controlSocket(directory), system);
-      if (keys?.some(needsRestart) === true)
-        return restart(place, "try-restart", { silent: isSilent() }, system);
+      if (keys?.some(needsRestart) === true) return tryRestart();
       if (keys !== undefined) return;
       await readJournal(unit, system, async (tail) => {
         const identity = await mainProcess(place, system);
@@ -84,11 +91,9 @@ export function systemdEngine(
         await (await control(tail)).reload();
       });
     },
-    // try-restart: an engine that a user stopped meanwhile stays stopped.
-    restart: () => restart(place, "try-restart", { silent: isSilent() }, system),
+    restart: tryRestart,
     startAgain: () => restart(place, "restart", { silent: isSilent() }, system),
-    // Looks at the process alone, so the log is empty.
-    alive: async (ms) => (await control({ read: () => [] })).alive(ms),
+    alive: async (ms) => staysAlive(await mainProcess(place, system), ms, system),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
     enable: () => askSystemd("enable", unit, system),

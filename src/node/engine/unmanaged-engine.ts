@@ -2,14 +2,13 @@
 // Such an engine is found by its arguments. This program can reload and stop it, but only its user can start it again.
 
 import { join } from "node:path";
-import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../base/system.ts";
 import { rememberSilence } from "../files/config/read-config.ts";
-import { controlEngine, harmlessAgeMs, type OverlayControl } from "./control-engine.ts";
+import { controlEngine, harmlessAgeMs, staysAlive, type OverlayControl } from "./control-engine.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { Organization } from "../files/organizations.ts";
@@ -17,7 +16,6 @@ import { ageOf, isAlive, signalProcess, type ProcessIdentity } from "../../platf
 
 const stopMs = 10_000;
 const stopLookMs = 20;
-const aliveLookMs = 50;
 const restartByHand = "Restart the overlay engine to apply all of the new configuration";
 
 /**
@@ -57,11 +55,7 @@ export function unmanagedEngine(
     restart: async () => askUser(restartByHand),
     async alive(ms) {
       const identity = find();
-      if (identity === undefined) return;
-      for (let waited = 0; waited < ms; waited += aliveLookMs) {
-        await system.sleep(aliveLookMs);
-        if (!isAlive(identity)) throw new AppError("engine_failed", "The overlay engine ended");
-      }
+      if (identity !== undefined) await staysAlive(identity, ms, system);
     },
     start: async () => askUser("Start the overlay engine"),
     stop: () => stop(find(), system),
