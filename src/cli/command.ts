@@ -65,6 +65,11 @@ export type CommandOutput = {
   list(object: Record<string, unknown>, table: Table, more?: string): void;
   /** The result of a command that shows one thing: the object with --json, else its facts. */
   facts(object: Record<string, unknown>, facts: Facts): void;
+  /**
+   * The result that users keep as a file: the object with --json, else the text, unchanged unless it goes to a terminal. There it loses
+   * its control characters, with a sentence about that.
+   */
+  file(object: Record<string, unknown>, text: string): void;
   /** The plan of a --dry-run. */
   plan(steps: readonly Step[]): void;
   /** Data that is printed as it arrives (logs). Not used together with result. */

@@ -1,5 +1,5 @@
 // Writes to standard output for all commands. Text loses its control characters here, and JSON has them as \u
-// escapes, so that no server and no node can control a terminal. `raw` is written unchanged.
+// escapes, so that no server and no node can control a terminal. `raw`, and `file` into a pipe, are written unchanged.
 
 import { printable } from "../base/log.ts";
 import { renderPlan } from "../base/plan/plan.ts";
@@ -30,6 +30,14 @@ export function makeOutput(
     },
     facts: (object, facts) =>
       settings.json ? result(object, "") : stdout.write(renderFacts(facts, textStyle())),
+    file(object, text) {
+      if (settings.json || stdout.isTerminal) result(object, text);
+      else stdout.write(text);
+      if (!settings.json && stdout.isTerminal && printable(text) !== text)
+        say(
+          "Control characters of the file are shown as blanks. Write it into a file to get them: add `> FILE`",
+        );
+    },
     plan: (steps) => result({ plan: steps }, renderPlan(steps)),
     raw: (text) => stdout.write(text),
     say,

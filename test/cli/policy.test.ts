@@ -54,6 +54,21 @@ Policy version 0; 2 of 2 tests pass
   );
 });
 
+test("get prints a stored file unchanged into a pipe, and without control characters on a terminal", async () => {
+  const stored = `${text}# written on Windows\r\n# \u202eright to left\r\n`;
+  writeFileSync(`${file}.marks`, stored);
+  expect((await policy("apply", "acme", `${file}.marks`, "--prune")).status).toBe(0);
+  const piped = await policy("get", "acme");
+  expect(piped.out).toBe(stored);
+  expect(piped.err).not.toContain("Control characters");
+  const words = ["admin", "policy", "get", "acme", "--data-dir", data];
+  const shown = await agentHere(words, { isTerminal: true });
+  expect(shown.out).toBe(stored.replaceAll(/[\r\u202e]/g, " "));
+  expect(shown.err).toContain("Control characters of the file are shown as blanks");
+  expect(JSON.parse((await policy("get", "acme", "--json")).out)).toMatchObject({ policy: stored });
+  expect((await policy("apply", "acme", file, "--prune")).status).toBe(0);
+});
+
 test("a test that fails ends with status 1, and rule commands are refused by it", async () => {
   writeFileSync(`${file}.wrong`, text.replace("ports: 5432", "ports: 80"));
   for (const verb of ["plan", "test", "apply"]) {

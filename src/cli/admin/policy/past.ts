@@ -57,7 +57,8 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   const report = v.parse(jsonText(PastReport), signed.report);
   if (file !== undefined) writeNewFile(file, `${signed.report}\n${signed.signature}\n`, 0o600);
   const { access, policy } = report;
-  output.result(report, textOf(report));
+  if (policy === null) output.result(report, textOf(report));
+  else output.file(report, policy);
   for (const sentence of report.doubts) output.say(sentence);
   const isRefused = policy === null && !access.some(({ allowed }) => allowed);
   return report.doubts.length > 0 || isRefused ? 1 : 0;

@@ -31,7 +31,7 @@ export const importing: Implementation = {
     const imported = await inSlices(importPolicy(text, overlay));
     for (const { line, what, reason } of imported.notes)
       context.output.say(`Line ${line}: ${what}: ${reason}.`);
-    context.output.result(imported, imported.policy);
+    context.output.file(imported, imported.policy);
     const next = `${brand.executable} admin policy plan ORG FILE --prune`;
     context.output.say(
       `Next: put nodes into the groups (\`members\`, or registration tokens), then \`${next}\`. Each rule that reaches a node ` +

@@ -52,7 +52,7 @@ export const get: Implementation = {
       output.say(`It was applied by ${by}, and goes back at ${until} unless it is confirmed.`);
     }
     for (const sentence of found.tests.failing) output.say(`Failing: ${sentence}`);
-    output.result(found, found.policy);
+    output.file(found, found.policy);
     return 0;
   },
 };
@@ -79,7 +79,7 @@ export const propose: Implementation = {
     const [slug = ""] = words;
     const body = given({ since: momentOf(values, "since", system) });
     const proposal = await read(context, (api) => api.call(flowsApi.propose, { slug }, body));
-    output.result(proposal, proposal.policy);
+    output.file(proposal, proposal.policy);
     const { narrowed, removed, kept, observed_since: observedSince } = proposal;
     const flows =
       observedSince === null
