@@ -5,6 +5,7 @@
 import { ourselves, principal, record, type Actor } from "../../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../../certificates/issue.ts";
 import { publishNames } from "../../names/publish.ts";
+import { insertGroups } from "../../policy/groups.ts";
 import type { Store } from "../../options.ts";
 import {
   chooseAddress,
@@ -116,6 +117,8 @@ export async function bringBack(
   });
   const address = await addressToReturnWith(tx, org, node);
   await takeAddress(tx, org.id, address, node.id, now);
+  // A group may have been deleted while only ended nodes had it.
+  await insertGroups(tx, org.id, node.groups, now);
   const change = {
     state: node.registeredAt === null ? ("pending" as const) : ("active" as const),
     ip: address.ip,

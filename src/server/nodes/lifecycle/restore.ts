@@ -7,6 +7,8 @@ import { findNode, requireNameStillFree, type NodeRecord } from "../../store/nod
 import type { NodeStore } from "../node-store.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { makeOrder } from "../contact/orders.ts";
+import { insertGroups } from "../../policy/groups.ts";
+import { groupsIn } from "../nodes.ts";
 import { checkHub, checkSubnets } from "../subnets.ts";
 import { renewCertificates } from "./renewal.ts";
 import { type Networks, hostNumber, hostOf6, takeAddress } from "../../allocation/address-pool.ts";
@@ -37,6 +39,13 @@ export async function restoreNode(
     await checkSubnets(tx, issuing, node.subnets, node);
     await checkHub(tx, org.id, node);
     await takeAddresses(tx, issuing, node, system.now());
+    // A group that only revoked nodes had may have been deleted: a new one of its name must not have this node unseen.
+    await insertGroups(
+      tx,
+      org.id,
+      groupsIn({ groups: node.groups, exit_groups: node.exitGroups }),
+      system.now(),
+    );
     const restored = await nodes.update(
       tx,
       { id, state: "revoked" },

@@ -206,6 +206,17 @@ test("an ended node cannot be restored by hand: its machine brings it back", asy
   expect(codeOf(await server.send("POST", path, { token: admin, body: {} }))).toEqual([409, "conflict"]);
 });
 
+test("a node that comes back brings its group back, which was deleted meanwhile", async () => {
+  const node = await job("job", { groups: ["ci"], uses: 1 });
+  await node.checkin({ leaving: true });
+  const groups = (method: string, name = "") =>
+    server.send(method, `/api/org/${org.slug}/groups/${name}`, { token: admin });
+  expect((await groups("DELETE", "ci/")).status).toBe(204);
+  await node.checkin({ overlay_state: "running" });
+  expect(await isLive(node)).toBe(true);
+  expect((await groups("GET")).json).toMatchObject([{ name: "ci" }]);
+});
+
 test("revoking the token with its nodes revokes those that ended, too", async () => {
   const registration_token = await ephemeralToken();
   const node = await registerNode(server, org, "job", { registration_token });

@@ -418,6 +418,19 @@ describe("a right that a new certificate no longer grants", () => {
   });
 });
 
+test("a restored node brings its groups back that were deleted meanwhile", async () => {
+  const registration_token = await registrationToken(server, org, { groups: ["web"], uses: 1 });
+  const node = await registerNode(server, org, "a", { registration_token });
+  expect((await callNode("PATCH", node, "", { exit_groups: ["travel"] })).status).toBe(200);
+  expect((await revoke(node)).status).toBe(204);
+  const groups = async () =>
+    v.parse(v.array(v.object({ name: v.string() })), (await call("GET", "groups/")).json);
+  for (const name of ["web", "travel"]) expect((await call("DELETE", `groups/${name}/`)).status).toBe(204);
+  expect(await groups()).toEqual([]);
+  expect((await restore(node)).status).toBe(200);
+  expect((await groups()).map(({ name }) => name).sort()).toEqual(["travel", "web"]);
+});
+
 test("after an organization is deleted, no node can register or be restored", async () => {
   const doomed = await Promise.all(
     Array.from({ length: 20 }, async (_, turns) => {
