@@ -16,18 +16,21 @@ export function unitText(sections: Record<string, readonly Setting[]>, command =
   return `# Written by \`${brand.executable} ${command}\`, which replaces it; changes belong into a drop-in.\n${blocks.join("\n")}`;
 }
 
-/**
- * One argument of a command line (systemd.service(5)): doubles % and $, and adds quotes if needed. (In the text of a replacement, $$
- * is one $.)
- */
+/** One argument of a command line (systemd.service(5)): doubles % and $, and adds quotes if needed. */
 export function argumentWord(text: string): string {
   return quotedWord(withoutExpansion(text));
 }
 
 /** The part of an argument that is a path, as argumentWord() has it, without the quotes that the whole may need. */
 export function withoutExpansion(text: string): string {
-  return withoutSpecifiers(text).replaceAll("$", "$$$$");
+  return withoutVariables(withoutSpecifiers(text));
 }
+
+/**
+ * An argument with $ doubled, so that systemd replaces no variable of the environment in it. (In the text of a replacement, $$ is one
+ * $.)
+ */
+export const withoutVariables = (text: string): string => text.replaceAll("$", "$$$$");
 
 /** The program of a command line: $ has no special meaning there, and quotes are not possible. */
 export function programWord(text: string): string {

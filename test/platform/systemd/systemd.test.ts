@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { applyChanges, planChanges } from "../../../src/platform/machine-changes.ts";
 import { namesInstallation, namesRemoval, namesService } from "../../../src/platform/systemd/unit-names.ts";
+import { transientUnit } from "../../../src/platform/systemd/start-apart.ts";
 import { exitInstallation } from "../../../src/platform/systemd/unit-exit.ts";
 import { engineUnit, type OrganizationMode } from "../../../src/platform/systemd/systemd.ts";
 import { guardService, type UnitPlaces } from "../../../src/platform/systemd/units.ts";
@@ -150,6 +151,8 @@ describe("units", () => {
     expect(block).toMatchObject({
       content: expect.stringContaining('ExecStart=/sbin/nft -f "/srv/$${X}/exit.nft"\n'),
     });
+    const apart = transientUnit("a", ["/srv/${X}/agent", "update-run", "--config-root", "/srv/${X}"]);
+    expect(apart.slice(-4)).toEqual(["/srv/${X}/agent", "update-run", "--config-root", "/srv/$${X}"]);
     expect(() => texts(both, { executable: '/a"b/agent' })).toThrow("quotes");
     expect(() => texts(both, { configRoot: "etc" })).toThrow("absolute");
     expect(() => texts(both, { configRoot: "/etc\nExecStart=/bin/sh" })).toThrow("absolute");
