@@ -144,7 +144,9 @@ async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Prom
   for (const { what, version, installed } of asked) {
     if (version === undefined) continue;
     if (!permitted.includes(what)) return notPermitted(what);
-    if (installed !== null && compareVersions(version, installed) < 0)
+    if (installed === null)
+      return `The ${what} of this machine does not say its version: ${version} may be lower`;
+    if (compareVersions(version, installed) < 0)
       return `This machine has the ${what} ${installed}, which is higher`;
   }
   return order.agent === undefined ? undefined : updater.whyAgentStays();

@@ -118,6 +118,19 @@ test("an order to go back changes nothing that root no longer permits", async ()
   });
 });
 
+test("an engine that does not say its version, as on a busy machine, is not replaced: the order may be for a lower one", async () => {
+  using root = temporaryDirectory();
+  const directory = organizationIn(root.path);
+  writePermissions(directory, { updates: ["engine"] });
+  writeUpdateState(directory, { order: { order: 10, engine: "1.11.1", watch_s: 1 }, step: "taken" });
+  const { machine, told, deps } = makeNode(directory, updated);
+  const answers = [null];
+  const engineVersion = async () => (answers.length > 0 ? (answers.shift() ?? null) : machine.engine);
+  await carryOut({ ...deps, updater: { ...deps.updater, engineVersion } });
+  expect(machine.engine).toBe("1.12.0");
+  expect(told).toMatchObject([{ state: "refused", reason: expect.stringContaining("may be lower") }]);
+});
+
 test("an engine that was changed before a kill goes back if root permits the update no longer", async () => {
   const interrupted: UpdateState = { order: go, step: "taken", former, change };
   const present = { agent: former.agent, engine: "1.12.0" };
