@@ -82,6 +82,11 @@ export class Values {
     return this.#values.get(name)?.at(-1);
   }
 
+  /** The first of these flags that is given. */
+  firstOf(names: readonly string[]): string | undefined {
+    return names.find((name) => this.text(name) !== undefined);
+  }
+
   required(name: string): string {
     const value = this.text(name);
     if (value === undefined) throw new AppError("usage", `Missing --${name}`);

@@ -41,7 +41,7 @@ export async function readSettings(context: Context, settings: Settings): Promis
 /** The same for a command that changes. Throws usage without any flag. */
 export async function readChanges(context: Context, settings: Settings): Promise<Record<string, unknown>> {
   const flags = Object.keys(settingFlags(settings));
-  if (flags.some((flag) => context.values.text(flag) !== undefined)) return readSettings(context, settings);
+  if (context.values.firstOf(flags) !== undefined) return readSettings(context, settings);
   const [first, second, ...more] = flags.map((flag) => `--${flag}`);
   const words = more.length === 0 ? `${first} or ${second}` : `such as ${first}, ${second} or ${more.at(-1)}`;
   throw new AppError("usage", `Say what to change: ${words}`);

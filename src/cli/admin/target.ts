@@ -46,7 +46,7 @@ export async function chooseTarget(context: Context): Promise<Target> {
   const { values } = context;
   if (values.on("local")) return localTarget(context);
   const dataFlag = flagOfData(values);
-  const remoteFlag = ["api-base", "profile"].find((flag) => values.text(flag) !== undefined);
+  const remoteFlag = values.firstOf(["api-base", "profile"]);
   if (dataFlag !== undefined && remoteFlag !== undefined) {
     throw new AppError(
       "usage",
@@ -85,9 +85,7 @@ async function targetOfProfile(context: Context): Promise<Target> {
 
 /** The given flag that names local data. */
 const flagOfData = (values: Context["values"]): string | undefined =>
-  ["data-dir", "database-url", "database-url-file", "secret-key-file"].find(
-    (flag) => values.text(flag) !== undefined,
-  );
+  values.firstOf(["data-dir", "database-url", "database-url-file", "secret-key-file"]);
 
 /**
  * Throws not_found where there is no local data. Unless flags name it, the user of a machine without data probably means the

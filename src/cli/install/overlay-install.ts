@@ -50,7 +50,7 @@ export async function engineRequest(values: Context["values"]): Promise<EngineRe
     throw new AppError("usage", `--version must be a version such as 1.11.1, not "${version}"`);
   }
   const source = values.choice("source", ["auto", "release", "package", "file"]) ?? "auto";
-  const unused = unusedBy[source].find((flag) => values.text(flag) !== undefined);
+  const unused = values.firstOf(unusedBy[source]);
   if (unused !== undefined) {
     throw new AppError("usage", `--source ${source} and --${unused} exclude each other`, {
       hint: `Leave out --${unused}, or choose another --source.`,

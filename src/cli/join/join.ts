@@ -181,7 +181,7 @@ function lighthouseWishes(
   const publicIp = values.text("public-ip");
   const port = values.integer("external-port", 1, 65_535);
   if (role === "node") {
-    const flag = ["public-ip", "external-port", "no-relay"].find((each) => values.text(each) !== undefined);
+    const flag = values.firstOf(["public-ip", "external-port", "no-relay"]);
     if (flag === undefined) return {};
     throw new AppError("usage", `--${flag} is for lighthouses, and this key makes an ordinary node`, {
       hint: `A lighthouse's key: \`${brand.executable} admin token create ORG --lighthouse\`.`,
@@ -204,12 +204,8 @@ export async function requireRunnable(
   { isForeground }: { isForeground: boolean },
   { system }: Context,
 ): Promise<void> {
-  const { privilegeHint } = await import("../../platform/privilege.ts");
-  if (!system.isRoot) {
-    throw new AppError("os_permission", "Only root can join an organization", {
-      hint: privilegeHint(system),
-    });
-  }
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
+  requireRoot(system, "join an organization");
   const { serviceManager } = await import("../../platform/service-manager.ts");
   if (isForeground || serviceManager(system) !== undefined) return;
   throw new AppError("failed", "systemd does not run on this machine, so no service can be installed", {

@@ -140,7 +140,7 @@ const readWishes = (values: Context["values"]) => ({
 
 /** Whether a join key or registration token was given. */
 const isKeyed = (values: Context["values"]): boolean =>
-  ["registration-token", "registration-token-file"].some((each) => values.text(each) !== undefined);
+  values.firstOf(["registration-token", "registration-token-file"]) !== undefined;
 
 /** Undefined: without an end. */
 function approvalMsOf(values: Context["values"]): number | undefined {

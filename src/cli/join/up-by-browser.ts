@@ -50,9 +50,7 @@ export async function upByBrowser(url: string, context: Context): Promise<number
 type Wanted = { slug: string | undefined; name: string; givenName: string | undefined };
 
 async function readWanted({ values }: Context): Promise<Wanted> {
-  const lighthouseFlag = ["public-ip", "external-port", "no-relay"].find(
-    (each) => values.text(each) !== undefined,
-  );
+  const lighthouseFlag = values.firstOf(["public-ip", "external-port", "no-relay"]);
   if (lighthouseFlag !== undefined) {
     throw new AppError(
       "usage",

@@ -71,7 +71,7 @@ export const up: Implementation = {
   async run(context) {
     const [word = ""] = context.words;
     if (/^https?:\/\//i.test(word)) return upWithUrl(word, context);
-    const flag = urlFlags.find((each) => context.values.text(each) !== undefined);
+    const flag = context.values.firstOf(urlFlags);
     if (flag !== undefined) throw new AppError("usage", `--${flag} goes with the URL of a control plane`);
     const key = await readKey(context);
     if (key !== undefined) {

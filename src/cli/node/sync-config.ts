@@ -77,7 +77,7 @@ export async function readAllowed(
   chosen: readonly Pick<Chosen, "slug">[],
   { values, settings }: Pick<Context, "values" | "settings">,
 ) {
-  const flag = Object.keys(permissionFlags).find((each) => values.text(each) !== undefined);
+  const flag = values.firstOf(Object.keys(permissionFlags));
   const [only, second] = chosen;
   if (flag === undefined || only === undefined) return { plan: [], write: () => {}, changes: [] };
   if (second !== undefined) throw new AppError("usage", `--${flag} needs --org-slug: several are registered`);
@@ -98,9 +98,7 @@ export async function readAllowed(
 
 /** Whether the control plane has to know of these permissions, as other nodes, or updates in rings, depend on them. */
 export const isOffer = (values: Context["values"]): boolean =>
-  ["advertise", "advertise-exit", "no-advertise-exit", "allow-updates"].some(
-    (flag) => values.text(flag) !== undefined,
-  );
+  values.firstOf(["advertise", "advertise-exit", "no-advertise-exit", "allow-updates"]) !== undefined;
 
 /** The plan of tellOffers. */
 export async function planOffers(

@@ -32,7 +32,7 @@ export async function readServiceSettings(
   const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "tls-ca", "acme-directory", "acme-ca"];
   const tls = values.choice("tls", ["auto", "acme", "files", "off"]) ?? presentTls(present);
   // Nothing is changed. Without `listen`, the address is the default of `serve`.
-  if (url !== undefined && flags.every((flag) => values.text(flag) === undefined)) {
+  if (url !== undefined && values.firstOf(flags) === undefined) {
     const { parseListen } = await import("../../server/http/edge.ts");
     const listen = typeof present["listen"] === "string" ? present["listen"] : "127.0.0.1:8420";
     const publicUrl = url.href.replace(/\/+$/, "");

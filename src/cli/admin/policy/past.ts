@@ -28,8 +28,7 @@ export const pastFlags = {
 /** Whether --at is given. Throws usage for a flag that needs it. */
 export function isAboutPast({ values }: Context): boolean {
   if (values.text("at") !== undefined) return true;
-  if (["head", "report"].some((flag) => values.text(flag) !== undefined))
-    throw new AppError("usage", "Give --at, too");
+  if (values.firstOf(["head", "report"]) !== undefined) throw new AppError("usage", "Give --at, too");
   return false;
 }
 

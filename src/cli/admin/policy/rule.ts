@@ -86,7 +86,7 @@ export const create: Implementation = {
     const { values, words, output } = context;
     const [slug = ""] = words;
     // All defaults together would allow all traffic. That must be said explicitly.
-    if (["protocol", "ports", "peer", "target"].every((name) => values.text(name) === undefined)) {
+    if (values.firstOf(["protocol", "ports", "peer", "target"]) === undefined) {
       throw new AppError("usage", "Say what the rule allows: --protocol, --ports, --peer or --target", {
         hint: "To allow all traffic from all nodes, give --peer any.",
       });
@@ -130,7 +130,7 @@ export const update: Implementation = {
     const { values, words, output } = context;
     const [slug = "", word = ""] = words;
     const id = readId(word);
-    if (Object.keys(ruleFlags).every((name) => values.text(name) === undefined))
+    if (values.firstOf(Object.keys(ruleFlags)) === undefined)
       throw new AppError("usage", "Say what to change: such as --ports, --peer or --description");
     await checked(rulesApi.update.body, await readFields(values, unknownIds));
     let new_groups: string[] = [];
