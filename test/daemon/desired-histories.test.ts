@@ -60,8 +60,12 @@ async function makeMachine(world: NodeWorld) {
     return { engines, close: () => store.close() };
   };
   const checkAlone = () => {
-    const deps = { system: impatient, log: world.log, command: "check-auth" };
-    return checkAuth(organization, organizationDeps(organization, settings, deps), 0);
+    const deps = organizationDeps(organization, "check-auth", {
+      settings,
+      system: impatient,
+      log: world.log,
+    });
+    return checkAuth(organization, deps, 0);
   };
   return { world, organization, open, checkAlone };
 }

@@ -59,19 +59,15 @@ async function awaitSettings(
  * sync.json; undefined: there is none.
  */
 async function synchronize(organization: Organization, context: Context) {
-  const { settings, system, log } = context;
   const { within } = await import("../../base/within.ts");
   const { syncThroughDaemon } = await import("../node/sync-by-daemon.ts");
   const answer = syncThroughDaemon(organization, context).catch(() => undefined);
-  await within(system, daemonAnswersWithinMs, answer, undefined);
+  await within(context.system, daemonAnswersWithinMs, answer, undefined);
   const { makeLocalSync } = await import("../../node/contact/local-sync.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const { readSyncState } = await import("../../node/files/generations.ts");
   const command = `${brand.executable} update-run`;
-  const sync = makeLocalSync(
-    organization,
-    organizationDeps(organization, settings, { system, log, command }),
-  );
+  const sync = makeLocalSync(organization, organizationDeps(organization, command, context));
   // `sync` returns undefined if sync.json may have changed.
   return (await sync()) ?? readSyncState(organization.directory);
 }

@@ -116,14 +116,10 @@ export async function probeForOrganization(
 }
 
 /** How a check-in asks the control plane for a test. */
-async function makeAsk(organization: Organization, { settings, system, log }: Context) {
+async function makeAsk(organization: Organization, context: Context) {
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-  const deps = organizationDeps(organization, settings, {
-    system,
-    log,
-    command: `${brand.executable} check-port`,
-  });
+  const deps = organizationDeps(organization, `${brand.executable} check-port`, context);
   const report = reportOf(await deps.engine());
   return (question: { port: number; nonce: string }) =>
     deps.withClient((client) => checkIn(organization, client, report, { probe: question }));

@@ -21,18 +21,14 @@ export type Joined = { object: Record<string, unknown>; text: string; status: nu
 
 /** Waits for the proof that the overlay of one organization works, and says what is missing. */
 export async function examineJoined(organization: Organization, context: Context): Promise<Joined> {
-  const { system, log, settings, values } = context;
+  const { system, values } = context;
   const { awaitLighthouse } = await import("../../node/contact/requests/lighthouse-answer.ts");
   const { slug, config } = organization;
   const waitMs = 1000 * (values.duration("wait", 0) ?? answerWithinS);
   sayProgress(`Waiting for a lighthouse of ${slug} to answer`, context);
   const answer = await awaitLighthouse(organization, waitMs, { system });
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-  const deps = organizationDeps(organization, settings, {
-    system,
-    log,
-    command: `${brand.executable} up`,
-  });
+  const deps = organizationDeps(organization, `${brand.executable} up`, context);
   // The daemon, or systemd, may still be starting the engine.
   for (let waited = 0; waited < startsWithinMs && !(await deps.control.running()); waited += startPollMs)
     await system.sleep(startPollMs);

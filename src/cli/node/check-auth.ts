@@ -82,12 +82,7 @@ async function check(
     }
     const { makeStartDrill, makeStartUpdate } = await import("../../node/contact/requests/update-orders.ts");
     const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-    const deps = organizationDeps(organization, settings, {
-      system,
-      log,
-      versionOf,
-      command: `${brand.executable} check-auth`,
-    });
+    const deps = organizationDeps(organization, `${brand.executable} check-auth`, { ...context, versionOf });
     const { savingHealth } = await import("../../node/contact/server-mode/saving-health.ts");
     // A long wait has time to probe peers and to heal tunnels meanwhile.
     const healthDeps = { settings, system, log, versionOf, isLong: waitS >= 5 };

@@ -55,17 +55,12 @@ function describe(outcome: CheckedIn | Failure): string {
 export async function checkInOne(
   { slug, open }: Chosen,
   versionOf: (engine: string) => Promise<string>,
-  { settings, system, log }: Context,
+  context: Context,
 ) {
   const organization = open();
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-  const deps = organizationDeps(organization, settings, {
-    system,
-    log,
-    versionOf,
-    command: `${brand.executable} checkin`,
-  });
+  const deps = organizationDeps(organization, `${brand.executable} checkin`, { ...context, versionOf });
   const report = reportOf(await deps.engine());
   const answer = await deps.withClient((client) => checkIn(organization, client, report));
   const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;

@@ -43,7 +43,7 @@ async function run(context: Context): Promise<void> {
   // The executable is built for short commands, and compiles code late (build.ts). This process compiles as early as usual.
   Bun.unsafe.setJITPolicy(1);
   const command = `${brand.executable} edge`;
-  const { control } = organizationDeps(organization, settings, { system, log, command });
+  const { control } = organizationDeps(organization, command, context);
   const over = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => over.abort(new Error(signal)));
   const inodeOf = () => statSync(system.executable, { throwIfNoEntry: false })?.ino;

@@ -77,14 +77,13 @@ async function reachDaemon(
 }
 
 /** Synchronizes in this process, which no daemon does for server mode. */
-async function synchronizeHere(slug: string, { settings, system, log }: Context): Promise<void> {
+async function synchronizeHere(slug: string, context: Context): Promise<void> {
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
   const { syncOrganization } = await import("../../node/contact/sync.ts");
-  const organization = openOrganization(settings.configRoot, slug);
-  const command = `${brand.executable} overlay update`;
-  const deps = organizationDeps(organization, settings, { system, log, command });
+  const organization = openOrganization(context.settings.configRoot, slug);
+  const deps = organizationDeps(organization, `${brand.executable} overlay update`, context);
   const engine = await deps.engine();
   await deps.withClient(async (client) => {
     await checkIn(organization, client, reportOf(engine));

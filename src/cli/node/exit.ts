@@ -184,7 +184,7 @@ async function askTheDaemon(
 }
 
 async function changeExit(wanted: Wanted, organization: Organization, context: Context): Promise<void> {
-  const { settings, system, log } = context;
+  const { system } = context;
   const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   requireRoot(system);
   const { useFromNow, useNone } = await import("../../node/exit/set-exit.ts");
@@ -195,7 +195,7 @@ async function changeExit(wanted: Wanted, organization: Organization, context: C
   }
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const command = `${brand.executable} exit use off`;
-  const { control } = organizationDeps(organization, settings, { system, log, command });
+  const { control } = organizationDeps(organization, command, context);
   await useNone(organization, { command, control, system });
   await applyChanges(await unitChanges(undefined, organization, context), system);
 }

@@ -30,7 +30,7 @@ export const command: Implementation = {
       slugs.map((slug) => {
         const organization = openOrganization(settings.configRoot, slug);
         // `command` names the holder of a lock. No lock is taken here.
-        const { engine } = organizationDeps(organization, settings, { system, log, command: "" });
+        const { engine } = organizationDeps(organization, "", { settings, system, log });
         const controlPlane = () => examineControlPlane(organization, { system, log });
         // Undefined if this user may not ask the daemon.
         const probedStatus = async () => (await observed)?.teams.find(({ team }) => team === slug);

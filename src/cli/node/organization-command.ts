@@ -153,7 +153,7 @@ async function throughSystemd(
   context: Context,
 ): Promise<Outcome> {
   const { slug, directory } = organization;
-  const { settings, system, log } = context;
+  const { system } = context;
   if (verb !== "stop") await refuseStart(organization, context);
   await requireUnits(verb, slug, context);
   const { systemdEngine } = await import("../../node/engine/systemd-engine.ts");
@@ -163,7 +163,7 @@ async function throughSystemd(
   if (verb !== "stop") {
     const { refuseUnnotedRevocation } = await import("../../node/contact/check-auth.ts");
     const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-    const deps = organizationDeps(organization, settings, { system, log, command });
+    const deps = organizationDeps(organization, command, context);
     // Where nothing can be written, a revocation may not be noted here: then it asks the control plane.
     await refuseUnnotedRevocation(organization, deps);
     await startServices(organization, context);

@@ -189,14 +189,10 @@ async function throughDaemon(organization: Organization, context: Context): Prom
   };
 }
 
-async function syncHere(organization: Organization, { settings, system, log }: Context): Promise<Report> {
+async function syncHere(organization: Organization, context: Context): Promise<Report> {
   const { syncOrganization } = await import("../../node/contact/sync.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-  const deps = organizationDeps(organization, settings, {
-    system,
-    log,
-    command: `${brand.executable} sync-config`,
-  });
+  const deps = organizationDeps(organization, `${brand.executable} sync-config`, context);
   const engine = await deps.engine();
   const { result, configVersion, reason, restartPending, leftOut } = await deps.withClient((client) =>
     syncOrganization(organization, { ...deps, client, engine, isAsked: true }),
@@ -212,10 +208,10 @@ async function syncHere(organization: Organization, { settings, system, log }: C
 }
 
 async function plan(organization: Organization, context: Context): Promise<Step[]> {
-  const { settings, system, log, values } = context;
+  const { values } = context;
   const { planSync } = await import("../../node/contact/sync-plan.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-  const deps = organizationDeps(organization, settings, { system, log, command: "" });
+  const deps = organizationDeps(organization, "", context);
   const { readCredentials } = await import("../../node/files/organizations.ts");
   const { apiPath } = await import("../../api/endpoint.ts");
   const { nodesApi } = await import("../../api/nodes.ts");

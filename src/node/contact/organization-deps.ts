@@ -24,12 +24,17 @@ import { examineUnit, isRunByUnits, systemdEngine } from "../engine/systemd-engi
 
 export type OrganizationSettings = EngineSettings & { configRoot: string };
 
+/** `command`: names this process to others that wait for the lock of the organization. */
 export function organizationDeps(
   organization: Organization,
-  settings: OrganizationSettings,
-  deps: { system: System; log: Log; command: string; versionOf?: VersionOf },
+  command: string,
+  {
+    settings,
+    system,
+    log,
+    versionOf = rememberVersions(system),
+  }: { settings: OrganizationSettings; system: System; log: Log; versionOf?: VersionOf },
 ): FollowDeps {
-  const { system, log, command, versionOf = rememberVersions(system) } = deps;
   return {
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),

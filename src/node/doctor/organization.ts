@@ -190,7 +190,7 @@ async function examineRoute(organization: Organization, deps: Deps): Promise<Fin
 }
 
 function isRunning(organization: Organization, { settings, system, log }: Deps): Promise<boolean> {
-  return organizationDeps(organization, settings, { system, log, command: "" }).control.running();
+  return organizationDeps(organization, "", { settings, system, log }).control.running();
 }
 
 /** The keys of config.yml that are compared with the machine. */

@@ -48,11 +48,7 @@ for (const [what, make] of ways) {
   test.skipIf(!isRoot)(`${what}: changes are applied without its test`, async () => {
     make();
     const organization = openOrganization(world.root, "acme");
-    const { engine: inUse } = organizationDeps(organization, world.settings, {
-      system: world.system,
-      log: world.log,
-      command: "test",
-    });
+    const { engine: inUse } = organizationDeps(organization, "test", world);
     expect(await inUse()).toEqual({
       isRunning: false,
       path: engine,

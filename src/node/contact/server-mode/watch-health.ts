@@ -130,7 +130,7 @@ export async function watchHealth<T>(
   /** Where the health of all organizations is stored. */
   const { directory: saved } = record;
   const command = `${brand.executable} check-auth`;
-  const { control } = organizationDeps(organization, settings, { system, log, command, versionOf });
+  const { control } = organizationDeps(organization, command, { settings, system, log, versionOf });
   const acting = { settings, system, log, versionOf, command, control };
   const healer = makeServerHealer(organization, saved, acting);
   const hanging = makeServerHang(organization, saved, acting);
