@@ -266,18 +266,6 @@ export const engineConfig: Readonly<Record<string, Allowed>> = {
   routines,
 };
 
-/** The paths of all settings on the allow-list, "tun.dev". Items of lists and of maps with free keys count as one setting. */
-export function engineSettings(): string[] {
-  const pathsIn = (allowed: Allowed, path: string): string[] => {
-    if ("each" in allowed) return [path];
-    if (!("map" in allowed)) return settingsIn(allowed, path);
-    return Object.entries(allowed.map).flatMap(([name, each]) =>
-      pathsIn(each, path === "" ? name : `${path}.${name}`),
-    );
-  };
-  return pathsIn({ map: engineConfig }, "");
-}
-
 /** The paths of the settings in a schema. Maps with keys of their own, such as allow lists, are one setting. */
 export function settingsIn(schema: object, path = ""): string[] {
   if ("wrapped" in schema && isObject(schema.wrapped)) return settingsIn(schema.wrapped, path);

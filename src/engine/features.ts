@@ -121,9 +121,6 @@ export function engineClass(version: string | null): string {
     .join("");
 }
 
-/** The engines in use, oldest first: the columns of docs/engines.md. */
-export const engineSeries = ["1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12"] as const;
-
 export type Advisory = { id: string; severity: "high" | "medium"; fixed_in: string };
 
 /** Published vulnerabilities, each in the versions from `first` up to, but not including, `fixed`. */

@@ -9,7 +9,7 @@ import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
 import { sealedConfig, sealedSettings } from "../../../src/node/files/granted/sealed-config.ts";
 import { sealedSelf } from "../../../src/node/files/granted/sealed-node.ts";
-import { engineSettings } from "../../../src/engine/allowed-settings.ts";
+import { engineSettings } from "../../support/engine-settings.ts";
 import { allowedConfig } from "../../../src/engine/filter-config.ts";
 import { isMap, type YamlValue } from "../../../src/base/yaml.ts";
 import { objectionsOf } from "../../../src/node/files/granted/seal-objections.ts";

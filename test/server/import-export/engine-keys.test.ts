@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
-import { engineSettings } from "../../../src/engine/allowed-settings.ts";
+import { engineSettings } from "../../support/engine-settings.ts";
 import { fateOf } from "../../../src/server/import-export/engine-keys.ts";
 import { readConfigs } from "../../../src/server/import-export/hand-config.ts";
 import { readPlacedYaml } from "../../../src/server/import-export/placed-yaml.ts";

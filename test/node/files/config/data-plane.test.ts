@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { engineSettings } from "../../../../src/engine/allowed-settings.ts";
+import { engineSettings } from "../../../support/engine-settings.ts";
 import { syncOrganization } from "../../../../src/node/contact/sync.ts";
 import { followOnce } from "../../../../src/node/contact/follow-once.ts";
 import { noneInUse } from "../../../../src/node/engine/engine-in-use.ts";

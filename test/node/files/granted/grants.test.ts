@@ -2,7 +2,8 @@
 // are compared with the machine at the registration and at each start.
 
 import { describe, expect, test } from "bun:test";
-import { ConfigOverrides, engineSettings } from "../../../../src/engine/allowed-settings.ts";
+import { ConfigOverrides } from "../../../../src/engine/allowed-settings.ts";
+import { engineSettings } from "../../../support/engine-settings.ts";
 import {
   grant,
   networkRefusal,
