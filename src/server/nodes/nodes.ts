@@ -171,8 +171,11 @@ export const groupsIn = ({
 ];
 
 /** Engines before 1.10 open what is behind a node to every rule of the node: an exit would open the internet. */
-function refuseOldExit({ name, overlayVersion }: NodeRow, patch: NodePatch): void {
-  if ((patch.exit_groups ?? []).length === 0 || overlayVersion === null) return;
+export function refuseOldExit(
+  { name, overlayVersion }: Pick<NodeRow, "name" | "overlayVersion">,
+  exitGroups: readonly string[],
+): void {
+  if (exitGroups.length === 0 || overlayVersion === null) return;
   if (can(overlayVersion, "explicit_local_cidr")) return;
   throw new AppError(
     "validation_failed",
@@ -200,7 +203,7 @@ export async function changeNode(
   const [issuing, before] = await Promise.all([readIssuingOrg(tx, org.id), findNode(tx, org.id, id)]);
   if (before.state === "revoked") throw revokedNode(before);
   refuseHub(before, patch);
-  refuseOldExit(before, patch);
+  refuseOldExit(before, patch.exit_groups ?? []);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);
   const change = {

@@ -5,7 +5,13 @@ import type { Organization } from "../../../src/api/organizations.ts";
 import { isMap, listOf, valueAt } from "../../../src/base/yaml.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
-import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import {
+  makeKeys,
+  registerNode,
+  registrationToken,
+  sendRegistration,
+  type RegisteredNode,
+} from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -100,4 +106,21 @@ test("engines that open all behind a node, phones and ephemeral nodes are no exi
   await patch(gate, { exit_groups: ["guests"] });
   const { status, text } = await server.send("DELETE", "/api/org/acme/groups/guests/", { token: admin });
   expect([status, text]).toEqual([409, expect.stringContaining("gate")]);
+});
+
+test("a machine with such an engine does not take the place of an exit that was created before", async () => {
+  const post = (path: string, body: object) =>
+    server.send("POST", `/api/org/acme/${path}/`, { token: admin, body });
+  expect((await post("nodes", { name: "exit", exit_groups: ["staff"] })).status).toBe(201);
+  const registration_token = await registrationToken(server, org, { node_name: "exit" });
+  const asked = { name: "exit", ...(await makeKeys()), registration_token };
+  const refused = await sendRegistration(server, org.slug, { ...asked, overlay_version: "1.9.7" });
+  expect([refused.status, refused.text]).toEqual([
+    400,
+    expect.stringContaining("an exit needs 1.10 or later"),
+  ]);
+  // The token was not used.
+  expect((await sendRegistration(server, org.slug, { ...asked, overlay_version: "1.10.0" })).status).toBe(
+    201,
+  );
 });

@@ -32,7 +32,7 @@ import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { isOpenRow, registrationTokens, type RegistrationRequestRow } from "../../store/tables/joining.ts";
 import { requireRole } from "../../require-role.ts";
 import { checkHub, checkPublicAddress } from "../subnets.ts";
-import { explainTaken } from "../nodes.ts";
+import { explainTaken, refuseOldExit } from "../nodes.ts";
 import { countTokenGuess } from "../../http/throttle.ts";
 import { claimNode, findClaimed, insertNode, type Request } from "./registered-node.ts";
 import { completeRegistration, type Registering, type Services } from "./complete-registration.ts";
@@ -147,6 +147,7 @@ async function reserveNode(
       ? await insertNode(tx, org, { request, keys, grant }, now)
       : await claimNode(tx, org, claimed, { request, keys, grant });
   await checkHub(tx, org.id, node);
+  refuseOldExit(node, node.exitGroups);
   // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);
   await recordRegistrant(tx, node.id, grant.tokenId, actor);
