@@ -122,6 +122,8 @@ export function tryRegister(
 
 export type RunningEngine = Disposable & {
   pid: number;
+  /** Resolves when it has ended: then its port is free. */
+  exited: Promise<unknown>;
   log(): string;
   hangUp(): void;
   /** Stops the engine cleanly, like a service: it notifies its peers. */
@@ -145,6 +147,7 @@ export async function startEngine(host: Host, binary: string, directory: string)
   return {
     // nsenter becomes the engine.
     pid: child.pid,
+    exited: child.exited,
     log,
     hangUp: () => child.kill("SIGHUP"),
     stop: async () => {

@@ -295,6 +295,7 @@ export class Scene implements AsyncDisposable {
     if (wanted === this.#as) return;
     this.#as = wanted;
     this.#thief?.[Symbol.dispose]();
+    await this.#thief?.exited;
     const directory = join(this.root, `thief${++this.#changes}`, "thief");
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const trusted = [this.offline, this.online, this.foreign].map(caPem).join("");
