@@ -221,6 +221,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/returned.test.ts": settings,
   "e2e/seal-signing.test.ts": seals,
   "e2e/sealed-open-nodes.test.ts": seals,
+  "e2e/second-addresses.test.ts": health,
   "e2e/self-update-trials.test.ts": updates,
   "e2e/self-update.test.ts": [...updates, "src/cli/**"],
   "e2e/setup-acme.test.ts": [
@@ -383,6 +384,7 @@ export const longest: readonly string[] = [
   "e2e/seal-signing.test.ts",
   "e2e/failover.test.ts",
   "e2e/lighthouse-restart.test.ts",
+  "e2e/second-addresses.test.ts",
   "e2e/update-machine.test.ts",
   "e2e/update-rings.test.ts",
   "e2e/held-faults.test.ts",

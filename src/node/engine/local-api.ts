@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { boundedText } from "../../base/text.ts";
 import { AppError } from "../../base/errors.ts";
+import { given } from "../../base/given.ts";
 import { clean } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { exchange, isAbsent, type Answer } from "./control-exchange.ts";
@@ -93,8 +94,8 @@ export type LocalApi = {
   reload(): Promise<{ restartKeys: string[]; needsRestart: boolean }>;
   /** Closes a tunnel; with `localOnly` without a message to the peer. False if there is none. */
   closeTunnel(address: string, options?: { localOnly: boolean }): Promise<boolean>;
-  /** Starts a handshake. False if there is a tunnel or a handshake already. */
-  createTunnel(address: string): Promise<boolean>;
+  /** Starts a handshake, with `remote` (host:port) at once. False if there is a tunnel or a handshake already. */
+  createTunnel(address: string, remote?: string): Promise<boolean>;
   /** The addresses known of a node now. Also sends a query, whose answer a later call shows. */
   queryLighthouse(address: string): Promise<KnownAddresses>;
   relays(): Promise<RelayState[]>;
@@ -114,13 +115,16 @@ const longestReason = 400;
  * refuses the command or sends an answer that is not understood.
  */
 export function localApi(socketPath: string | undefined, system: Pick<System, "sleep">): LocalApi {
-  const ask = (command: string, args: readonly string[] = [], params: Record<string, boolean> = {}) =>
-    exchange(socketPath, { version: 1, command, args, params }, answerMs, system);
+  const ask = (
+    command: string,
+    args: readonly string[] = [],
+    params: Record<string, boolean | string> = {},
+  ) => exchange(socketPath, { version: 1, command, args, params }, answerMs, system);
   /** Asks for a change of a tunnel. False if the engine's reason is one that the caller expects. */
   const change = async (
     command: string,
     peer: string,
-    { expected, params }: { expected: RegExp; params?: Record<string, boolean> },
+    { expected, params }: { expected: RegExp; params?: Record<string, boolean | string> },
   ) => {
     const { ok, reason } = readOutcome(await ask(command, [peer], params), command);
     if (!ok && !expected.test(reason)) throw refusedError(command, reason);
@@ -145,7 +149,8 @@ export function localApi(socketPath: string | undefined, system: Pick<System, "s
         expected: /^Could not find tunnel/,
         params: { "local-only": options?.localOnly === true },
       }),
-    createTunnel: (peer) => change("create-tunnel", peer, { expected: /^Tunnel already/ }),
+    createTunnel: (peer, remote) =>
+      change("create-tunnel", peer, { expected: /^Tunnel already/, params: given({ address: remote }) }),
     queryLighthouse: async (peer) =>
       result(await ask("query-lighthouse", [peer]), KnownSchema, "query-lighthouse") ?? {},
     relays: async () => result(await ask("print-relays"), Relays, "print-relays").Relays,

@@ -17,10 +17,11 @@ import {
   type Evidence,
 } from "./healing.ts";
 import type { ObservedPeers } from "./observed-peers.ts";
+import type { SeenTunnel } from "./tunnels.ts";
 
 type HealerDeps = {
   slug: string;
-  api: Pick<LocalApi, "closeTunnel" | "createTunnel"> & Partial<Pick<LocalApi, "queryLighthouse">>;
+  api: Pick<LocalApi, "closeTunnel" | "createTunnel" | "queryLighthouse">;
   /** Stores the changes, rewrites config.yml and reloads the engine. */
   apply(changes: LocalChanges): Promise<unknown>;
   log: Pick<Log, "warn" | "info">;
@@ -50,6 +51,8 @@ const inheritedMs = 300_000;
 const mostTunnels = 5;
 /** How often a lighthouse is asked for one of the relayed peers, in turn. */
 const askEveryMs = 20_000;
+/** How often a tunnel is made anew at most, so that a lighthouse knows the peer by both addresses. */
+const completeAgainMs = 15_000;
 /** Pauses between attempts to apply a change are doubled from the first to the longest. */
 const firstPauseMs = 1000;
 const longestPauseMs = 300_000;
@@ -61,6 +64,10 @@ export class Healer {
   #state: HealingState;
   /** Undefined: config.yml has what the state says. `close`: tunnels to close afterwards. */
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
+  /** Tunnels, by index, for which completeAddresses() has nothing left to do. */
+  #complete: ReadonlySet<number> = new Set();
+  /** By address: when completeAddresses() made its tunnel anew, monotonic ms. */
+  readonly #completedAt = new Map<string, number>();
   /** No lighthouse is asked before, monotonic ms. */
   #askAt = Number.NEGATIVE_INFINITY;
   /** Failed attempts to apply changes, in a row. */
@@ -122,7 +129,50 @@ export class Healer {
     const asked = relayed[Math.floor(now / askEveryMs) % Math.max(1, relayed.length)];
     if (asked === undefined) return;
     this.#askAt = now + askEveryMs;
-    await this.#deps.api.queryLighthouse?.(asked.address).catch(() => undefined);
+    await this.#deps.api.queryLighthouse(asked.address).catch(() => undefined);
+  }
+
+  /**
+   * For a lighthouse. If its engine made the first contact with a peer by one of two addresses, because a program here sent to it, the
+   * engine answers no questions for the other one as long as the tunnel lasts (QueryCache in its lighthouse.go, 1.12). A tunnel that is
+   * begun by the last address makes both known. Resolves with whether a handshake began. Does not reject.
+   */
+  async completeAddresses(
+    tunnels: readonly Pick<SeenTunnel, "addresses" | "index" | "remote">[],
+    now: number,
+  ): Promise<boolean> {
+    const { api, log, slug } = this.#deps;
+    let hasBegun = false;
+    const isKnownBy = async (address: string) =>
+      Object.values(await api.queryLighthouse(address)).some(({ reported }) => reported.length > 0);
+    for (const [address, at] of this.#completedAt)
+      if (now - at >= completeAgainMs) this.#completedAt.delete(address);
+    const withTwo = tunnels.filter(({ addresses }) => addresses.length > 1);
+    const complete = new Set(withTwo.map(({ index }) => index)).intersection(this.#complete);
+    this.#complete = complete;
+    for (const { addresses, index, remote } of withTwo) {
+      const [first = "", last = ""] = [addresses[0], addresses.at(-1)];
+      if (complete.has(index) || this.#completedAt.has(last)) continue;
+      try {
+        // Without it, the peer has not reported yet where it is.
+        if (!(await isKnownBy(first))) continue;
+        if (await isKnownBy(last)) {
+          complete.add(index);
+          continue;
+        }
+      } catch {
+        return hasBegun;
+      }
+      log.info("Peers cannot find a node by one of its addresses: making its tunnel anew", {
+        team: slug,
+        address: last,
+      });
+      this.#completedAt.set(last, now);
+      await this.#close(first);
+      await this.#open(last, remote);
+      hasBegun = true;
+    }
+    return hasBegun;
   }
 
   async #execute(action: Action): Promise<void> {
@@ -153,10 +203,10 @@ export class Healer {
   }
 
   /** Starts a handshake: the peer may not have noticed the loss yet, and its packets then take the new tunnel too. */
-  async #open(address: string): Promise<void> {
+  async #open(address: string, remote?: string): Promise<void> {
     const { api, log, slug } = this.#deps;
     try {
-      await api.createTunnel(address);
+      await api.createTunnel(address, remote);
     } catch (error) {
       log.warn("Cannot start a handshake", { team: slug, address, reason: messageOf(error) });
     }

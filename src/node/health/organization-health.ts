@@ -46,7 +46,7 @@ export type HealthDeps = InventoryDeps & {
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
   /** Repairs dead tunnels (healer.ts). */
-  healer?: Pick<Healer, "step" | "noteOf" | "givenUp" | "healings">;
+  healer?: Pick<Healer, "step" | "completeAddresses" | "noteOf" | "givenUp" | "healings">;
   /** Turns off offloads that lose packets. */
   offloads?: Pick<OffloadTrial, "tryIfDue">;
   /** Keeps the addresses of peers for the time without a lighthouse. */
@@ -61,6 +61,8 @@ export type HealthDeps = InventoryDeps & {
 const sharedRefreshMs = 1000;
 /** Refresh this soon after the healer acted. */
 const afterHealingMs = 1000;
+/** The engine sends the first packet of a handshake after a tenth of a second, and the second one after another two. */
+const handshakeMs = 500;
 /** How many kept peers (paths/kept-peers.ts) are probed after each refresh while no lighthouse answers. */
 const keptAtOnce = 4;
 
@@ -302,6 +304,7 @@ export class OrganizationHealth {
     this.#largePackets.forgetGone();
     this.#areLighthousesLost = this.#areLighthousesSilent();
     await this.#keepPeers();
+    await this.#completeAddresses();
     this.#keptCount = this.#areLighthousesLost ? Object.keys(readPeerMap(this.#place.directory)).length : 0;
     this.#chooseTargets();
     await this.#readLog();
@@ -328,6 +331,19 @@ export class OrganizationHealth {
       goneAmong: (addresses) => this.goneAmong(addresses),
     });
     this.#keptTargets = this.#areLighthousesLost ? kept.nextToProbe(keptAtOnce) : [];
+  }
+
+  /** Has a lighthouse know the nodes by each of their addresses. Those of lighthouses and relays are in its configuration. */
+  async #completeAddresses(): Promise<void> {
+    const { snapshot, tunnels } = this.#inventory;
+    if (snapshot?.facts.isLighthouse !== true) return;
+    const { otherHubs, relays } = snapshot.facts;
+    const hubs = new Set([...otherHubs, ...relays]);
+    const ofNodes = tunnels.all.filter(({ addresses }) => !addresses.some((each) => hubs.has(each)));
+    const { healer, monotonic, system } = this.#deps;
+    const hasBegun = await healer?.completeAddresses(ofNodes, monotonic());
+    // A probe before the end of a handshake would begin another one, by the first address.
+    if (hasBegun === true) await system.sleep(handshakeMs);
   }
 
   /** Drops the silence of peers where it says nothing. */
@@ -372,9 +388,9 @@ export class OrganizationHealth {
     const now = this.#deps.monotonic();
     const targets = probeTargets({
       facts: snapshot.facts,
-      // Without the list of tunnels, a lighthouse probes some of the nodes that it serves.
-      served: this.#inventory.reportsTunnels ? [] : this.#inventory.served,
+      served: this.#inventory.served,
       tunnels,
+      reportsTunnels: this.#inventory.reportsTunnels,
       records: this.prober.records(),
       named: [...this.named.addresses(now), ...this.#keptTargets],
       choosesRelays: this.#deps.healer !== undefined,

@@ -16,7 +16,9 @@ const maxRouters = 16;
 
 export type Probable = {
   facts: Facts;
-  tunnels: Pick<Tunnels, "all" | "isActive">;
+  tunnels: Pick<Tunnels, "all" | "isActive" | "get">;
+  /** Whether the engine reports its tunnels. */
+  reportsTunnels: boolean;
   records: readonly [address: string, record: ProbeRecord][];
   /** Peers that a user asked for. */
   named: readonly string[];
@@ -24,28 +26,35 @@ export type Probable = {
   choosesRelays: boolean;
   /** Monotonic ms. */
   now: number;
-  /** Nodes that a lighthouse may probe if its engine does not report its tunnels. */
-  served?: readonly string[];
+  /** Some nodes that a lighthouse serves. */
+  served: readonly string[];
 };
 
 /** Lighthouses, routers, relays to choose from, relays in use, peers with traffic, peers that stopped answering, and named ones. */
 export function probeTargets(probable: Probable): string[] {
-  const { facts, tunnels, records, named, choosesRelays, now, served = [] } = probable;
+  const { facts, tunnels, records, named, choosesRelays, reportsTunnels, now } = probable;
   const relaysInUse = tunnels.all.flatMap(({ remote, relays }) => (remote === undefined ? relays : []));
   const busy = tunnels.all.filter((each) => tunnels.isActive(each, now)).toSorted(latestFirst);
   // Peers that stopped answering are probed until they answer or are gone, also without a tunnel.
   const lost = records
     .filter(([, each]) => isBroken(each))
     .toSorted(([, a], [, b]) => probedAt(a) - probedAt(b));
+  // Nodes contact their lighthouse. If it began, by one of two addresses, its engine would know the node by that one alone (healer.ts).
+  const mayProbe = (address: string) =>
+    !facts.isLighthouse || !reportsTunnels || tunnels.get(address) !== undefined;
+  const routers = new Set(facts.routes.flatMap(({ routers: each }) => each));
   const unasked = new Set([...relaysInUse, ...busy.map(({ address }) => address)]);
   const all = [
     ...facts.lighthouses,
     ...watchedForTcp(facts),
-    ...[...new Set(facts.routes.flatMap(({ routers }) => routers))].slice(0, maxRouters),
+    ...[...routers].filter(mayProbe).slice(0, maxRouters),
     ...(choosesRelays ? relaysToMeasure(facts) : []),
     ...[...unasked].slice(0, maxUnasked),
-    ...lost.slice(0, maxLost).map(([address]) => address),
-    ...(facts.isLighthouse ? servedOf(probable, served) : []),
+    ...lost
+      .map(([address]) => address)
+      .filter(mayProbe)
+      .slice(0, maxLost),
+    ...(facts.isLighthouse ? servedOf(probable, mayProbe) : []),
     ...named,
   ];
   // A tunnel's certificate may name an address of this node, or one outside the overlay.
@@ -59,14 +68,16 @@ const probedAt = ({ history, since }: ProbeRecord) => history.at(-1)?.at ?? sinc
  * For a lighthouse, whose engine may not report its tunnels: peers that answered last, then those with the youngest tunnels, then nodes
  * from its files.
  */
-function servedOf({ records, tunnels }: Probable, served: readonly string[]): string[] {
+function servedOf({ records, tunnels, served }: Probable, mayProbe: (address: string) => boolean): string[] {
   const answered = records
-    .filter(([, { answeredAt }]) => answeredAt !== undefined)
+    .filter(([address, { answeredAt }]) => answeredAt !== undefined && mayProbe(address))
     .toSorted(([, a], [, b]) => (b.answeredAt ?? 0) - (a.answeredAt ?? 0))
     .map(([address]) => address);
   const youngest = tunnels.all.toSorted((a, b) => b.since - a.since).map(({ address }) => address);
   // Half of the places are for peers that answered, so that new ones are noticed too.
-  return [...new Set([...answered.slice(0, maxServed / 2), ...youngest, ...served])].slice(0, maxServed);
+  return [...new Set([...answered.slice(0, maxServed / 2), ...youngest, ...served])]
+    .filter(mayProbe)
+    .slice(0, maxServed);
 }
 
 function latestFirst(a: SeenTunnel, b: SeenTunnel): number {

@@ -19,6 +19,8 @@ export type EngineTunnel = {
 
 export type SeenTunnel = {
   address: string;
+  /** All addresses of the peer, in the order of its certificate. */
+  addresses: readonly string[];
   /** The name in the certificate. */
   name: string;
   /** host:port; undefined while it is relayed. */
@@ -108,6 +110,7 @@ function merge(
   const sent = isSameTunnel ? counter - last.counter - 2 * probes : trafficFrom;
   return {
     address,
+    addresses: tunnel.vpnAddrs,
     name: cert ? oneLine(cert.details.name) : (last?.name ?? address),
     remote: /^\[?[\d.:a-fA-F]+\]?:[1-9]\d*$/.test(tunnel.currentRemote) ? tunnel.currentRemote : undefined,
     relays: tunnel.currentRelaysToMe,

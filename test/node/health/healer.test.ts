@@ -15,6 +15,8 @@ function makeHealer(
   options: {
     fails?: number;
     tunnels?: number;
+    /** Addresses by which the engine of this lighthouse knows nodes. */
+    reported?: string[];
     inherited?: LocalChanges;
     saved?: Pick<Healer, "state" | "healings">;
   } = {},
@@ -36,7 +38,14 @@ function makeHealer(
           done.push(`close ${address}`);
           return true;
         },
-        createTunnel: async (address) => (done.push(`create ${address}`), true),
+        createTunnel: async (address, remote) => (
+          done.push(`create ${[address, remote].filter(Boolean).join(" ")}`),
+          true
+        ),
+        queryLighthouse: async (address) =>
+          options.reported?.includes(address) === true
+            ? { [address]: { learned: [], reported: ["203.0.113.7:4242"], relay: [] } }
+            : {},
       },
       apply: async (changes) => {
         if (fails-- > 0) throw new Error("the engine is busy");
@@ -170,4 +179,31 @@ test("a tunnel through a lost relay is closed and made again, before the relay's
   expect(done.at(-1)).toBe("close 10.77.0.2");
   // Many tunnels leave one relay: the control plane is told once.
   expect(healer.healings).toMatchObject([{ peer: "10.77.0.2", result: "relay_left" }]);
+});
+
+test("a lighthouse that knows a node by one of its addresses makes their tunnel anew, after a pause if that had no effect", async () => {
+  const reported = ["10.77.0.8", "fd77::8"];
+  const { healer, done, said } = makeHealer({ reported });
+  const tunnel = (index: number, host: number, remote?: string) => ({
+    index,
+    addresses: [`10.77.0.${host}`, `fd77::${host}`],
+    remote,
+  });
+  const tunnels = [
+    tunnel(1, 7, "203.0.113.7:4242"),
+    tunnel(2, 8),
+    { ...tunnel(3, 6), addresses: ["10.77.0.6"] },
+  ];
+  // Node 7 has not reported yet.
+  await healer.completeAddresses(tunnels, 0);
+  expect(done).toEqual([]);
+  reported.push("10.77.0.7");
+  await healer.completeAddresses(tunnels, 10 * second);
+  const anew = ["close 10.77.0.7", "create fd77::7 203.0.113.7:4242"];
+  expect(done).toEqual(anew);
+  expect(said).toEqual(["Peers cannot find a node by one of its addresses: making its tunnel anew"]);
+  await healer.completeAddresses([tunnel(4, 7)], 20 * second);
+  expect(done).toEqual(anew);
+  await healer.completeAddresses([tunnel(4, 7)], 30 * second);
+  expect(done).toEqual([...anew, "close 10.77.0.7", "create fd77::7"]);
 });

@@ -20,7 +20,11 @@ test("what a healer knows is told without it", () => {
   const healer = new Healer(
     {
       slug: "acme",
-      api: { closeTunnel: async () => false, createTunnel: async () => false },
+      api: {
+        closeTunnel: async () => false,
+        createTunnel: async () => false,
+        queryLighthouse: async () => ({}),
+      },
       apply: async () => {},
       log: { warn() {}, info() {} },
     },

@@ -39,7 +39,8 @@ const record = (part: Partial<ProbeRecord>): ProbeRecord => ({
 function choose(listed: readonly EngineTunnel[], part: Partial<Probable> = {}): string[] {
   const tunnels = new Tunnels();
   tunnels.update(listed, { own: facts.own, now, probesTo: () => 0 });
-  return probeTargets({ facts, tunnels, records: [], named: [], choosesRelays: false, now, ...part });
+  const usual = { records: [], named: [], choosesRelays: false, reportsTunnels: true, served: [] };
+  return probeTargets({ facts, tunnels, now, ...usual, ...part });
 }
 
 test("lighthouses, relays in use, peers with traffic and named ones are probed", () => {
@@ -94,4 +95,21 @@ test("a node measures relays only where it has a choice, and only if it chooses"
   expect(choose([], { facts: three, choosesRelays: true }).toSorted()).toEqual(
     [...three.relays, "10.77.0.9"].toSorted(),
   );
+});
+
+test("a lighthouse begins no contact with a node, whose engine would then be known by one address alone", () => {
+  const records: Probable["records"] = [
+    ["10.77.0.7", record({ answeredAt: now - 60_000, missed: 9 })],
+    ["10.77.0.8", record({ answeredAt: now - 1000 })],
+  ];
+  const routes = [{ network: "192.168.9.0/24", routers: ["10.77.0.6"] }];
+  const hub = { ...facts, lighthouses: [], isLighthouse: true, routes };
+  const part = { facts: hub, records, served: ["10.77.0.5"] };
+  expect(choose([], part)).toEqual([]);
+  expect(choose([tunnel("10.77.0.7"), tunnel("10.77.0.6")], part)).toEqual(["10.77.0.6", "10.77.0.7"]);
+  // An engine that does not report its tunnels learns nothing of the nodes without probes.
+  const unreported = choose([], { ...part, reportsTunnels: false });
+  expect(unreported).toEqual(["10.77.0.6", "10.77.0.7", "10.77.0.8", "10.77.0.5"]);
+  // A user may ask.
+  expect(choose([], { ...part, named: ["10.77.0.8"] })).toEqual(["10.77.0.8"]);
 });
