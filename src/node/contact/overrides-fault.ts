@@ -2,42 +2,38 @@
 // file: the administrator of the machine wrote it, and has never seen the staged file that the engine was given.
 
 import { join } from "node:path";
-import { AppError, hasCode } from "../../base/errors.ts";
+import { hasCode } from "../../base/errors.ts";
 import { isMap, type YamlMap } from "../../base/yaml.ts";
 import { readOverrides } from "../files/config/config-file.ts";
 
 /** Tests the configuration, with these overrides instead of those of overrides.yml. `name`: what an error says is refused. */
 export type TestOverrides = (own?: { overrides?: YamlMap; name?: string }) => Promise<void>;
 
-/** The error that names overrides.yml and the key; undefined if the engine refuses the configuration without it, too. */
-export async function faultInOverrides(
-  directory: string,
-  test: TestOverrides,
-): Promise<AppError | undefined> {
+/** The refusal, which names overrides.yml and the key; undefined if the engine refuses the configuration without it, too. */
+export async function faultInOverrides(directory: string, test: TestOverrides): Promise<string | undefined> {
   const overrides = readOverrides(directory);
   if (Object.keys(overrides).length === 0) return undefined;
   const withoutAny = await refusal(test, { overrides: {} });
   if (withoutAny !== undefined) return undefined;
   const path = join(directory, "overrides.yml");
-  const hint = { hint: `Correct ${path}. Until then, the previous configuration stays in use.` };
   for (const [key, alone] of keysOf(overrides)) {
     const found = await refusal(test, { overrides: alone, name: `${key} in ${path}` });
-    if (found !== undefined) return new AppError(found.code, found.message, hint);
+    if (found !== undefined) return found;
   }
   // Each key alone is accepted: then the engine refuses their combination.
-  const together = await refusal(test, { overrides, name: path });
-  return together === undefined ? undefined : new AppError(together.code, together.message, hint);
+  return refusal(test, { overrides, name: path });
 }
 
+/** Only an error of the engine itself proves that it refuses the configuration. */
 async function refusal(
   test: TestOverrides,
   own: { overrides: YamlMap; name?: string },
-): Promise<AppError | undefined> {
+): Promise<string | undefined> {
   try {
     await test(own);
     return undefined;
   } catch (error) {
-    if (hasCode(error, "bad_configuration")) return error;
+    if (hasCode(error, "bad_configuration")) return error.message;
     throw error;
   }
 }

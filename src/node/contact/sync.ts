@@ -119,7 +119,14 @@ function noteUnchanged(directory: string, download: Download, next: Next | undef
   if (state !== undefined) {
     const checked = next === undefined ? {} : checkedState(next);
     // The control plane sends what is in force: a refusal of something else is over.
-    const noted = { ...state, config_version: configVersion, etag, ...checked, refused: undefined };
+    const noted = {
+      ...state,
+      config_version: configVersion,
+      etag,
+      ...checked,
+      refused: undefined,
+      refused_overrides: undefined,
+    };
     if (!Bun.deepEquals(noted, state)) writeSyncState(directory, noted);
   }
   return configVersion;

@@ -15,7 +15,7 @@ import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
 import { readSent } from "../files/config/sent-config.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";
 import type { SyncState } from "../files/config/sync-state.ts";
-import { unresolved } from "../files/granted/host-names.ts";
+import { neverResolved } from "../files/granted/host-names.ts";
 import { withoutNames } from "../files/granted/unresolved-names.ts";
 import { readSealSeen } from "../files/organization-facts.ts";
 import type { Organization } from "../files/organizations.ts";
@@ -41,13 +41,10 @@ export async function examineConfiguration(
     const found = await examineSent({ directory, slug }, source, state, system);
     if (found !== undefined) return found;
   }
-  const withoutAddress = unresolved(state?.host_names);
-  if (withoutAddress.length > 0) {
+  const hubNames = neverResolved(state?.host_names);
+  if (hubNames.length > 0) {
     const remedy = `Correct this machine's name server or the public address of that node, then run: ${sync}`;
-    return warn(
-      `cannot resolve ${withoutAddress.join(", ")}: config.yml does not contain the address`,
-      remedy,
-    );
+    return warn(`cannot resolve ${hubNames.join(", ")}: config.yml does not contain the address`, remedy);
   }
   const engine = findEngine(settings, system);
   if (engine === undefined) return skipped("no engine is installed to test it");
@@ -66,12 +63,12 @@ async function examineSent(
 ): Promise<Finding | undefined> {
   const place = await placeOf({ directory, slug }, system);
   const sent = readSent(serverYml, place);
-  const { config, leftOut: nameless } = withoutNames(sent.config, state?.unresolved);
-  const leftOut = [...sent.leftOut, ...nameless];
+  const named = withoutNames(sent.config, state?.unresolved);
+  const leftOut = [...sent.leftOut, ...named.leftOut];
   const refusal = state?.left_out?.find(({ key }) => key === wholeConfiguration);
   if (refusal !== undefined) {
     const overrides = join(directory, "overrides.yml");
-    const isOfOverrides = refusal.reason.includes(overrides);
+    const isOfOverrides = state?.refused_overrides === true;
     return warn(describeLeftOut([refusal]), isOfOverrides ? `Correct ${overrides}, then run: ${sync}` : sync);
   }
   const inForce = readText(join(directory, "config.yml"));
@@ -80,7 +77,7 @@ async function examineSent(
     localApi: hasLocalApi(inForce, directory),
     dataPlane: state?.data_plane,
   };
-  if (finishConfig(config, directory, finish) !== inForce)
+  if (finishConfig(named.config, directory, finish) !== inForce)
     return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
   if (leftOut.length > 0) return leftOutFinding({ directory, slug }, leftOut, place);
   const seal = readSealSeen(directory, state);

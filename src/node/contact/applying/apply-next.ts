@@ -13,7 +13,7 @@ import {
   stageGeneration,
 } from "../../files/generations.ts";
 import type { SyncState } from "../../files/config/sync-state.ts";
-import { unresolved } from "../../files/granted/host-names.ts";
+import { neverResolved } from "../../files/granted/host-names.ts";
 import type { Organization } from "../../files/organizations.ts";
 import { applyCertificates } from "../certificates-alone.ts";
 import { rollBack, trySwitch } from "../generation-switch.ts";
@@ -35,6 +35,8 @@ export type SyncResult = {
   leftOut: readonly LeftOut[];
   /** Whether the running engine was given the configuration that it refused. */
   reached?: boolean;
+  /** Whether it is refused because of overrides.yml. */
+  isOfOverrides?: boolean;
 };
 
 /**
@@ -55,7 +57,7 @@ export async function applyOrRevoke(
     const revocations = await applyRevocations(organization, next.sent, deps);
     const reason = `${recent.reason}${revocations}`;
     // `recent` keeps its time, so that the running engine is given the configuration again after an hour (recent-refusal.ts).
-    noteRefusal(directory, reason, recent);
+    noteRefusal(directory, { reason, byRunningEngine: recent });
     return { ...resultOfReturn(directory, next), reason };
   }
   let result: SyncResult;
@@ -72,7 +74,8 @@ export async function applyOrRevoke(
   const isByRunningEngine = result.reached === true || certificates.reached;
   // Only such a refusal keeps the configuration from being tried again: each trial by the running engine may drop tunnels.
   const at = formatTime(deps.system.now());
-  noteRefusal(directory, reason, isByRunningEngine ? { digest, reason: result.reason, at } : undefined);
+  const byRunningEngine = isByRunningEngine ? { digest, reason: result.reason, at } : undefined;
+  noteRefusal(directory, { reason, byRunningEngine, isOfOverrides: result.isOfOverrides });
   return { ...result, reason };
 }
 
@@ -102,7 +105,7 @@ async function apply(
   // Read before the switch, so it has the version of the former generation.
   const returned = resultOfReturn(directory, next);
   const refusal = await tryStaged(organization, generation, next, deps);
-  if (refusal !== undefined) return { ...returned, reason: refusal };
+  if (refusal !== undefined) return { ...returned, ...refusal };
   const { restart, later } = changeNeeds(directory, running, next);
   const failure = await trySwitch(directory, generation, { restart }, control);
   if (failure !== undefined) {
@@ -118,7 +121,7 @@ async function apply(
     if (!reached) throw error;
     return { ...returned, reason, reached };
   }
-  for (const name of unresolved(next.names)) {
+  for (const name of neverResolved(next.names)) {
     log.warn("Cannot resolve the public address of a node; config.yml leaves it out", { team: slug, name });
   }
   const { configVersion, leftOut } = next;

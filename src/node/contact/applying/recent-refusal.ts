@@ -23,12 +23,28 @@ export function recentRefusal(directory: string, digest: string, nowMs: number):
  * Stores a refusal until a configuration is applied, or the control plane sends the one in force again. `byRunningEngine`:
  * undefined if only the engine's test refused it. That is tried again at each check-in, because it disturbs no tunnel.
  */
-export function noteRefusal(directory: string, reason: string, byRunningEngine: SyncState["refused"]): void {
+export function noteRefusal(
+  directory: string,
+  {
+    reason,
+    byRunningEngine,
+    isOfOverrides = false,
+  }: {
+    reason: string;
+    byRunningEngine: SyncState["refused"];
+    isOfOverrides?: boolean | undefined;
+  },
+): void {
   const state = readSyncState(directory);
   if (state === undefined) return;
   const others = (state.left_out ?? []).filter(({ key }) => key !== wholeConfiguration);
   const entry = { key: wholeConfiguration, reason: reason.slice(0, 400) };
-  const noted = { ...state, left_out: [entry, ...others], refused: byRunningEngine };
+  const noted = {
+    ...state,
+    left_out: [entry, ...others],
+    refused: byRunningEngine,
+    refused_overrides: isOfOverrides || undefined,
+  };
   if (!Bun.deepEquals(noted, state)) writeSyncState(directory, noted);
 }
 

@@ -10,8 +10,11 @@ import { testText } from "../generation-switch.ts";
 import type { Next, SyncDeps } from "../next-config.ts";
 import { faultInOverrides, type TestOverrides } from "../overrides-fault.ts";
 
+/** Why an engine refuses a configuration. `isOfOverrides`: because of overrides.yml of this machine. */
+export type Refusal = { reason: string; isOfOverrides: boolean };
+
 /**
- * Why the engine refuses the staged generation. Undefined: it accepts it, or there is no engine. If this fails in any way, the
+ * Why the engine refuses the staged generation. Undefined: it accepts it, or there is no engine. If it is refused, or this fails, the
  * generation is removed.
  */
 export async function tryStaged(
@@ -19,14 +22,14 @@ export async function tryStaged(
   generation: string,
   next: Next,
   { engine, system }: SyncDeps,
-): Promise<string | undefined> {
+): Promise<Refusal | undefined> {
   try {
-    if (engine.path !== undefined) await testStaged(directory, generation, next, engine.path, system);
-    return undefined;
+    if (engine.path === undefined) return undefined;
+    const refusal = await testStaged(directory, generation, next, engine.path, system);
+    if (refusal !== undefined) dropGeneration(directory, generation);
+    return refusal;
   } catch (error) {
     dropGeneration(directory, generation);
-    // Only an error of the engine itself proves that the configuration is bad.
-    if (hasCode(error, "bad_configuration")) return error.message;
     throw fromSystemError(`try out the new configuration of ${slug}`, error);
   }
 }
@@ -37,7 +40,7 @@ async function testStaged(
   { sent, names, localApi, dataPlane }: Next,
   enginePath: string,
   system: SyncDeps["system"],
-): Promise<void> {
+): Promise<Refusal | undefined> {
   const filesIn = join(directory, "generations", generation);
   const test: TestOverrides = async ({ overrides, name } = {}) => {
     const text = finishConfig(sent, directory, {
@@ -49,8 +52,14 @@ async function testStaged(
     });
     await testText(enginePath, filesIn, text, system, name);
   };
-  // If the engine accepts the configuration without overrides.yml, the error names the key there that it refuses.
-  await test().catch(async (error: unknown) => {
-    throw (await faultInOverrides(directory, test)) ?? error;
-  });
+  try {
+    await test();
+    return undefined;
+  } catch (error) {
+    // Only an error of the engine itself proves that the configuration is bad.
+    if (!hasCode(error, "bad_configuration")) throw error;
+    // If the engine accepts the configuration without overrides.yml, the refusal names the key there.
+    const fault = await faultInOverrides(directory, test);
+    return { reason: fault ?? error.message, isOfOverrides: fault !== undefined };
+  }
 }

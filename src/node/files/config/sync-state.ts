@@ -40,6 +40,8 @@ export const SyncState = v.object({
       at: time,
     }),
   ),
+  /** The configuration that is left out as a whole is refused because of overrides.yml; unset: not so, or not known. */
+  refused_overrides: v.optional(v.boolean()),
   /** The state of this machine that decided about routes and ports (machine-facts.ts); unset if nothing depended on it. */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
   /** The number of the order whose settings of a rollout came with it, and whether config.yml has them; unset: none came. */

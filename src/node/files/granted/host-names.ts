@@ -43,11 +43,11 @@ export async function haveChanged(
 
 /** Looks the names up, and returns those without an address. */
 export async function lookUpUnresolved(names: readonly string[], system: ResolvingSystem): Promise<string[]> {
-  return unresolved(await resolveAll(names, {}, system, []));
+  return neverResolved(await resolveAll(names, {}, system, []));
 }
 
 /** The names without an address, of names that were looked up. */
-export function unresolved(names: HostNames | undefined): string[] {
+export function neverResolved(names: HostNames | undefined): string[] {
   return Object.entries(names ?? {}).flatMap(([name, addresses]) => (addresses.length === 0 ? [name] : []));
 }
 
