@@ -126,7 +126,7 @@ export function headsOf(
   /** The pairs of each node that belong to no head yet. */
   const left = new Map<number, Set<BrokenPair>>();
   for (const pair of pairs)
-    for (const id of [pair.a, pair.b]) left.set(id, left.get(id)?.add(pair) ?? new Set([pair]));
+    for (const id of [pair.a, pair.b]) left.getOrInsertComputed(id, () => new Set()).add(pair);
   /** Nodes by their number of pairs. A node is noted again when the number falls; older entries are ignored. */
   const byCount: number[][] = [];
   const note = (id: number, count: number) => (byCount[count] ??= []).push(id);

@@ -44,10 +44,8 @@ export function makeHeldPolls(system: Pick<System, "sleep">): HeldPolls {
 
   return {
     open(organizationId, nodeId) {
-      const nodes = open.get(organizationId) ?? new Map<number, Set<OpenPoll>>();
-      open.set(organizationId, nodes);
-      const own = nodes.get(nodeId) ?? new Set<OpenPoll>();
-      nodes.set(nodeId, own);
+      const nodes = open.getOrInsertComputed(organizationId, () => new Map());
+      const own = nodes.getOrInsertComputed(nodeId, () => new Set());
       if (own.size >= maxPollsPerNode) endOldest(own);
       const poll: OpenPoll = { isWoken: false, isOver: isClosed, wake: undefined };
       own.add(poll);

@@ -56,8 +56,7 @@ function wordsOf(changes: readonly Change[]): PairDifferences {
   const label = (nodeClass: NodeClass) => {
     const names = namesIn(nodeClass);
     if (names.length <= namedInLine) return names.join(", ");
-    if (!numbers.has(nodeClass)) numbers.set(nodeClass, numbers.size + 1);
-    return `${names.length} nodes [${numbers.get(nodeClass)}]`;
+    return `${names.length} nodes [${numbers.getOrInsert(nodeClass, numbers.size + 1)}]`;
   };
   const lines = (which: "gains" | "loses") => {
     const found = changes.filter((each) => !isNothing(each[which]));

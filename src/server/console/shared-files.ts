@@ -84,9 +84,8 @@ export function sharedFiles(
   const imports = new Map<string, Bun.Import[]>();
   const importsOf = (path: string) => {
     const transpiler = path.endsWith("x") ? tsx : ts;
-    const found = imports.get(path) ?? transpiler?.scanImports(contentsOf(path)) ?? [];
-    imports.set(path, found);
-    return found
+    return imports
+      .getOrInsertComputed(path, () => transpiler?.scanImports(contentsOf(path)) ?? [])
       .filter((imported) => imported.path.startsWith("."))
       .map((imported) => ({ kind: imported.kind, path: join(dirname(path), imported.path) }));
   };

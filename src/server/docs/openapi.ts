@@ -176,11 +176,7 @@ function security(route: Route): Json[] {
 }
 
 function byStatus(codes: readonly ErrorCode[]): Map<number, ErrorCode[]> {
-  const groups = new Map<number, ErrorCode[]>();
-  for (const code of codes) {
-    const [, status] = errorTable[code];
-    groups.set(status, [...(groups.get(status) ?? []), code]);
-  }
+  const groups = Map.groupBy(codes, (code) => errorTable[code][1]);
   return new Map([...groups].sort(([a], [b]) => a - b));
 }
 

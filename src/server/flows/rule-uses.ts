@@ -100,12 +100,11 @@ function covers({ protocol, ports }: Rule, flow: Observed): boolean {
 function noteUse(uses: Map<number, Use>, ruleId: number, flow: Observed, isSenderKnown: boolean): void {
   const { from, to, protocol, port, lastAt } = flow;
   const none = { flows: 0, lastAt: 0, senders: new Set<number>(), receivers: new Set<number>() };
-  const use: Use = uses.get(ruleId) ?? { ...none, hasUnknown: false, ports: new Map() };
-  uses.set(ruleId, use);
+  const use = uses.getOrInsert(ruleId, { ...none, hasUnknown: false, ports: new Map() });
   use.flows += flowsIn(flow);
   use.lastAt = Math.max(use.lastAt, lastAt);
   use.receivers.add(to);
   if (isSenderKnown) use.senders.add(from);
   else use.hasUnknown = true;
-  use.ports.set(protocol, (use.ports.get(protocol) ?? new Set()).add(port));
+  use.ports.getOrInsertComputed(protocol, () => new Set()).add(port);
 }

@@ -106,8 +106,7 @@ export class PastRows {
 
 function applyTo(rows: Rows, [, part, id, content]: Change): void {
   if (part === "*") return rows.clear();
-  const known = rows.get(part) ?? new Map<number, Content>();
-  rows.set(part, known);
+  const known = rows.getOrInsertComputed(part, () => new Map());
   if (content === null) known.delete(id);
   else known.set(id, content);
 }

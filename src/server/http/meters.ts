@@ -58,19 +58,19 @@ export function makeMeters(): Meters {
 
   return {
     request(route, method, status, ms) {
-      let meter = byRoute.get(route);
-      if (meter === undefined) {
-        meter = { counts: bounds.map(() => 0), count: 0, sum: 0, answers: new Map() };
-        byRoute.set(route, meter);
-      }
+      const meter = byRoute.getOrInsertComputed(route, () => ({
+        counts: bounds.map(() => 0),
+        count: 0,
+        sum: 0,
+        answers: new Map(),
+      }));
       const seconds = ms / 1000;
       let at = 0;
       while (seconds > (bounds[at] ?? Infinity)) at++;
       if (at < bounds.length) meter.counts[at] = (meter.counts[at] ?? 0) + 1;
       meter.count++;
       meter.sum += seconds;
-      let byStatus = meter.answers.get(method);
-      if (byStatus === undefined) meter.answers.set(method, (byStatus = new Map<number, number>()));
+      const byStatus = meter.answers.getOrInsertComputed(method, () => new Map());
       byStatus.set(status, (byStatus.get(status) ?? 0) + 1);
     },
     login(result) {

@@ -104,11 +104,7 @@ export function makeThrottle<Kind extends string>(
 ): Throttle<Kind> {
   /** By kind, then by key, oldest key first: the times of the attempts. */
   const kinds = new Map<Kind, Map<string, number[]>>();
-  const attemptsOf = (kind: Kind) => {
-    const known = kinds.get(kind) ?? new Map<string, number[]>();
-    kinds.set(kind, known);
-    return known;
-  };
+  const attemptsOf = (kind: Kind) => kinds.getOrInsertComputed(kind, () => new Map());
   const within = (kind: Kind, key: string, { withinMs }: Limit) =>
     (attemptsOf(kind).get(key) ?? []).filter((at) => at > now() - withinMs);
   return {

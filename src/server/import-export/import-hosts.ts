@@ -150,7 +150,7 @@ function keepUsableGroups(hosts: readonly PlannedHost[], notes: string[]): void 
   for (const host of hosts) {
     const usable = usableGroups(host.groups);
     for (const group of host.groups)
-      if (!usable.includes(group)) leftOut.set(group, [...(leftOut.get(group) ?? []), host.file]);
+      if (!usable.includes(group)) leftOut.getOrInsertComputed(group, () => []).push(host.file);
     // Only a blocked host can have more: others were refused.
     host.groups = usable.slice(0, maxGroups);
   }
@@ -211,8 +211,7 @@ export function requireFreeAddresses(
  */
 function withNodeNames(hosts: readonly PlannedHost[], notes: string[]): PlannedHost[] {
   const keepers = new Map<string, PlannedHost>();
-  for (const host of hosts)
-    if (v.is(NodeName, host.name) && !keepers.has(host.name)) keepers.set(host.name, host);
+  for (const host of hosts) if (v.is(NodeName, host.name)) keepers.getOrInsert(host.name, host);
   const taken = new Set(keepers.keys());
   return hosts.map((host) => {
     if (keepers.get(host.name) === host) return host;

@@ -62,8 +62,7 @@ export function assignRoles(
 function firstOfEach<T extends Statement & { via?: string; overlay?: string }>(all: readonly T[]): T[] {
   const first = new Map<string, T>();
   for (const each of all) {
-    const key = JSON.stringify([each.text, each.via, each.overlay]);
-    if (!first.has(key)) first.set(key, each);
+    first.getOrInsert(JSON.stringify([each.text, each.via, each.overlay]), each);
   }
   return [...first.values()];
 }
@@ -111,7 +110,7 @@ function ownRoles(
     }
     if (amLighthouse?.value === true) host.isLighthouse = true;
     if (amRelay?.value === true) host.isRelay = true;
-    advertised.set(host, [...(advertised.get(host) ?? []), ...machine.advertised]);
+    advertised.getOrInsertComputed(host, () => []).push(...machine.advertised);
   }
   return advertised;
 }
@@ -127,8 +126,7 @@ function hostsByConfig({ directory, hosts: files }: HandMade, byPrint: ReadonlyM
     const host = byPrint.get(fingerprint(value));
     if (host === undefined) continue;
     byFile.set(file, host);
-    const name = basename(file);
-    byName.set(name, (byName.get(name) ?? new Set()).add(host));
+    byName.getOrInsertComputed(basename(file), () => new Set()).add(host);
   }
   return ({ cert }: Machine): PlannedHost | undefined => {
     if (cert === undefined) return undefined;
@@ -166,7 +164,7 @@ function placeHosts(
     const host = byAddress.get(canonicalAddress(each.overlay.trim()));
     if (host === undefined)
       notes.push(`${each.at}: static_host_map ${quoted(each.overlay)} is no imported host; not imported.`);
-    else inHostMap.set(host, [...(inHostMap.get(host) ?? []), each]);
+    else inHostMap.getOrInsertComputed(host, () => []).push(each);
   }
   for (const host of hosts) {
     const all = firstOfEach([...(inHostMap.get(host) ?? []), ...(advertised.get(host) ?? [])]);

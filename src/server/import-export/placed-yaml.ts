@@ -92,10 +92,9 @@ class Reader {
       if (name.text !== "<<") own.set(name.text, placed);
       else
         for (const each of placed.kind === "list" ? placed.items : [placed])
-          if (each.kind === "map")
-            for (const [inner, item] of each.entries) if (!merged.has(inner)) merged.set(inner, item);
+          if (each.kind === "map") for (const [inner, item] of each.entries) merged.getOrInsert(inner, item);
     }
-    for (const [name, item] of merged) if (!own.has(name)) own.set(name, item);
+    for (const [name, item] of merged) own.getOrInsert(name, item);
     return own;
   }
 

@@ -90,8 +90,7 @@ export function addChanges(
     if (before !== undefined && before.version >= alias.version) continue;
     if (before !== undefined || alias.isGone) book.outdated++;
     book.aliases.set(alias.id, alias);
-    const own = book.aliasesOf.get(alias.node_id) ?? new Set();
-    book.aliasesOf.set(alias.node_id, own.add(alias.id));
+    book.aliasesOf.getOrInsertComputed(alias.node_id, () => new Set()).add(alias.id);
     fresh.push({ version: alias.version, alias });
   }
   fresh.sort((a, b) => a.version - b.version);

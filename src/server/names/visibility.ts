@@ -136,11 +136,7 @@ function placesIn(
   for (const [at, rule] of list.entries()) {
     const key = keyOf(rule[side]);
     if (key === undefined) unnamed.push(at);
-    else {
-      const places = named.get(key) ?? [];
-      places.push(at);
-      named.set(key, places);
-    }
+    else named.getOrInsertComputed(key, () => []).push(at);
   }
   return (member, addresses) => {
     const byName = [member.id, ...new Set(member.groups)].flatMap((key) => named.get(key) ?? []);

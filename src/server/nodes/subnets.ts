@@ -116,9 +116,7 @@ export function routersByNetwork(list: readonly Router[]): Map<string, Pick<Rout
   for (const { id, name, subnets } of list) {
     for (const subnet of subnets) {
       const text = parseNetwork(subnet)?.text ?? subnet;
-      const holders = routers.get(text);
-      if (holders === undefined) routers.set(text, [{ id, name }]);
-      else holders.push({ id, name });
+      routers.getOrInsertComputed(text, () => []).push({ id, name });
     }
   }
   return routers;

@@ -36,11 +36,9 @@ export function makeFetches(deps: Outgoing): FetchFrom {
     )
       return receive(deps, url, init, trust);
     const key = JSON.stringify([url, trust, init.headers]);
-    const present = underWay.get(key);
-    if (present !== undefined) return present;
-    const started = receive(deps, url, init, trust).finally(() => underWay.delete(key));
-    underWay.set(key, started);
-    return started;
+    return underWay.getOrInsertComputed(key, () =>
+      receive(deps, url, init, trust).finally(() => underWay.delete(key)),
+    );
   };
   return (trust) => async (url, init) => {
     const { status, headers, content } = await shareRequest(url, init, trust);

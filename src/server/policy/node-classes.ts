@@ -76,10 +76,8 @@ export function* laneOf(
     for (const [at, rule] of states[state].entries()) {
       if (at % 100 === 0) yield;
       if (rule.direction !== direction) continue;
-      const identity = identityOf(rule);
-      const inLane = byIdentity.get(identity) ?? { rule, before: false, after: false };
-      inLane[state] = true;
-      byIdentity.set(identity, inLane);
+      const inNeither = () => ({ rule, before: false, after: false });
+      byIdentity.getOrInsertComputed(identityOf(rule), inNeither)[state] = true;
     }
   const all = [...byIdentity.values()];
   const ofOneState = all.filter((each) => each.before !== each.after);
@@ -103,11 +101,8 @@ type Index = {
 
 function indexOf(lane: Lane, field: "peer" | "target"): Index {
   const index: Index = { byGroup: new Map(), byNode: new Map(), any: [], self: [], networks: [] };
-  const add = <K>(map: Map<K, number[]>, key: K, at: number) => {
-    const places = map.get(key);
-    if (places === undefined) map.set(key, [at]);
-    else places.push(at);
-  };
+  const add = <K>(map: Map<K, number[]>, key: K, at: number) =>
+    map.getOrInsertComputed(key, () => []).push(at);
   for (const [at, { rule }] of lane.rules.entries()) {
     const value = rule[field];
     if ("any" in value) index.any.push(at);
@@ -145,10 +140,7 @@ export function* classify(
   const found = new Map<string, { first: BothStates; members: Member[] }>();
   for (const [at, after] of membersAfter.entries()) {
     const node = { before: membersBefore[at] ?? after, after };
-    const key = keyOf(node);
-    const nodeClass = found.get(key);
-    if (nodeClass === undefined) found.set(key, { first: node, members: [after] });
-    else nodeClass.members.push(after);
+    found.getOrInsertComputed(keyOf(node), () => ({ first: node, members: [] })).members.push(after);
     if (at % 100 === 0) yield;
   }
   const classes: NodeClass[] = [];
@@ -174,14 +166,9 @@ type Indexes = Record<keyof Bits, Index>;
 function groupsInRules(indexes: Indexes): (member: Member) => string {
   const named = new Set(Object.values(indexes).flatMap(({ byGroup }) => [...byGroup.keys()]));
   const known = new Map<readonly string[], string>();
-  return ({ groups }) => {
-    let text = known.get(groups);
-    if (text === undefined) {
-      text = [...new Set(groups.filter((group) => named.has(group)))].sort().join(" ");
-      known.set(groups, text);
-    }
-    return text;
-  };
+  const textOf = (groups: readonly string[]) =>
+    [...new Set(groups.filter((group) => named.has(group)))].sort().join(" ");
+  return ({ groups }) => known.getOrInsertComputed(groups, textOf);
 }
 
 /** Nodes with the same key are one class: it holds everything that rules can tell nodes apart by. */
@@ -207,11 +194,7 @@ function makeProfiles(
 ): (member: Member, state: "before" | "after") => Profile {
   const numbers = new Map<string, number>();
   /** The same number for the same text. */
-  const numberOf = (text: string): number => {
-    const number = numbers.get(text) ?? numbers.size;
-    numbers.set(text, number);
-    return number;
-  };
+  const numberOf = (text: string) => numbers.getOrInsert(text, numbers.size);
   return (member, state) => {
     const bits = {
       outTarget: bitsOf(member, out, indexes.outTarget, state),

@@ -18,13 +18,10 @@ const isOwned = ({ groups }: Member) => ownerGroupIn(groups) !== undefined;
 export function makeOwnedPairs(work: Work) {
   /** The members of a class by the group of their owner. */
   const known = new WeakMap<NodeClass, Map<string, Member[]>>();
-  const byOwner = (nodeClass: NodeClass): Map<string, Member[]> => {
-    let found = known.get(nodeClass);
-    if (found !== undefined) return found;
-    found = Map.groupBy(nodeClass.members.filter(isOwned), ({ groups }) => ownerGroupIn(groups) ?? "");
-    known.set(nodeClass, found);
-    return found;
-  };
+  const byOwner = (nodeClass: NodeClass) =>
+    known.getOrInsertComputed(nodeClass, ({ members }) =>
+      Map.groupBy(members.filter(isOwned), ({ groups }) => ownerGroupIn(groups) ?? ""),
+    );
   /** How many pairs to leave out: a node makes none with itself, nor with networks behind it. Only nodes that `isCounted` admits. */
   const pairsOfOneNode = (from: NodeClass, to: NodeClass, isCounted: (member: Member) => boolean) => {
     const hasNoNetworks = [from, to].every(({ members }) => members[0]?.behind === undefined);

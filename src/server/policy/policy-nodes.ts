@@ -57,14 +57,10 @@ export async function readPolicyNodes(
 ): Promise<PolicyNode[]> {
   // Nodes with the same groups share one list, which makes comparing them fast.
   const lists = new Map<string, string[]>();
-  const shared = (key: string, make: () => string[]) => {
-    const list = lists.get(key) ?? make();
-    lists.set(key, list);
-    return list;
-  };
-  const listOf = (json: string) => shared(json, () => v.parse(v.array(v.string()), JSON.parse(json)));
+  const listOf = (json: string) =>
+    lists.getOrInsertComputed(json, () => v.parse(v.array(v.string()), JSON.parse(json)));
   const groupsOf = (given: string, ownerGroups: string, ownerId: number | null) =>
-    shared(`${ownerId} ${given} ${ownerGroups}`, () =>
+    lists.getOrInsertComputed(`${ownerId} ${given} ${ownerGroups}`, () =>
       certifiedGroups({ groups: listOf(given), ownerGroups: listOf(ownerGroups), ownerId }),
     );
   const found: PolicyNode[] = [];

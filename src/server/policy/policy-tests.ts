@@ -125,14 +125,11 @@ function* failureOf(
  */
 function makeWrongIn(wanted: Access, isAccept: boolean, work: Work): (passing: Access) => Access {
   const compared = new Map<Access, Access>();
-  return (passing) => {
-    const known = compared.get(passing);
-    if (known !== undefined) return known;
-    work.spend(costOf(passing));
-    const wrong = isAccept ? subtract(wanted, passing) : intersect(wanted, passing);
-    compared.set(passing, wrong);
-    return wrong;
-  };
+  return (passing) =>
+    compared.getOrInsertComputed(passing, () => {
+      work.spend(costOf(passing));
+      return isAccept ? subtract(wanted, passing) : intersect(wanted, passing);
+    });
 }
 
 /** The ids of the rules by which the receiver lets some of these packets in. */

@@ -148,7 +148,7 @@ class Reading {
       this.addFault(node.range?.[0] ?? 0, "YAML aliases are not supported: write the value again.");
     if (!isSeq(node) && !isMap(node) && !isScalar(node)) return null;
     const offset = node.range?.[0] ?? 0;
-    if (!this.offsets.has(path)) this.offsets.set(path, offset);
+    this.offsets.getOrInsert(path, offset);
     if (node.anchor !== undefined || node.tag?.startsWith("!") === true) {
       this.addFault(offset, "Anchors and tags are not supported.");
     }

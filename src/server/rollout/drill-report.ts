@@ -148,8 +148,7 @@ export function mergeLosses(
   // By their begins: then a loss can overlap only the last one of its pair.
   for (const loss of reported.toSorted((a, b) => a.from_s - b.from_s)) {
     const key = [loss.node, loss.peer].toSorted((a, b) => a - b).join("/");
-    const lossesOfPair = pairs.get(key) ?? [];
-    pairs.set(key, lossesOfPair);
+    const lossesOfPair = pairs.getOrInsertComputed(key, () => []);
     const last = lossesOfPair.at(-1);
     if (last === undefined || endOf(last) < loss.from_s) lossesOfPair.push(loss);
     else if (endOf(last) < endOf(loss)) last.until_s = loss.until_s;

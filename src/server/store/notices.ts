@@ -31,8 +31,7 @@ export function makeListeners(): Pick<Database, "listen"> & { tell(notices: read
   const listeners = new Map<Channel, Set<(payload: string) => void>>();
   return {
     listen(channel, listener) {
-      const set = listeners.get(channel) ?? new Set();
-      listeners.set(channel, set.add(listener));
+      const set = listeners.getOrInsertComputed(channel, () => new Set()).add(listener);
       return () => void set.delete(listener);
     },
     tell(committed) {

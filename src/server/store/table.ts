@@ -335,32 +335,21 @@ function comparedValues(where: readonly Entry[], columnOf: ColumnOf): Value[] {
     .map(([key, value]) => (isAsStored(value) ? Buffer.from(value) : columnOf(key).write(value)));
 }
 
-/**
- * Returns a function that makes the text of each shape once: the store finds the prepared statement of a text that it has seen far
- * faster than that of an equal one that was just put together.
- */
-function makeTexts(): (shape: string, make: () => string) => string {
-  const texts = new Map<string, string>();
-  return (shape, make) => {
-    let text = texts.get(shape);
-    if (text === undefined) texts.set(shape, (text = make()));
-    return text;
-  };
-}
-
 /** `rows`: all columns of the table. */
 function statements<C extends Columns>(
   name: string,
   rows: Picked<RowOf<C>>,
   columnOf: ColumnOf,
 ): Statements<C> {
-  const textOf = makeTexts();
+  // The text of each shape is made once: the store finds the prepared statement of a text that it has seen far faster than that of
+  // an equal one that was just put together.
+  const texts = new Map<string, string>();
   const written = ([key, value]: Entry): Value => columnOf(key).write(value);
   const compared = (where: readonly Entry[]) => comparedValues(where, columnOf);
   // Each statement with its parameters.
   const insertion = (row: object, suffix = ""): [string, Params] => {
     const values = withoutUndefined(row);
-    const text = textOf(`insert ${keysOf(values)} ${suffix}`, () => {
+    const text = texts.getOrInsertComputed(`insert ${keysOf(values)} ${suffix}`, () => {
       const names = values.map(([key]) => columnOf(key).sql).join(", ");
       return `INSERT INTO ${name} (${names}) VALUES (${places(values, 1)}) ${suffix}`;
     });
@@ -368,7 +357,7 @@ function statements<C extends Columns>(
   };
   const selection = (where: object): [string, Params] => {
     const entries = Object.entries(where);
-    const text = textOf(`select ${shapeOf(entries)}`, () => {
+    const text = texts.getOrInsertComputed(`select ${shapeOf(entries)}`, () => {
       return `SELECT ${rows.select()} FROM ${name} WHERE ${conditionOf(entries, columnOf) || "1 = 1"} ORDER BY 1`;
     });
     return [text, compared(entries)];
@@ -394,7 +383,7 @@ function statements<C extends Columns>(
       const set = withoutUndefined(change);
       if (set.length === 0) return 0;
       const entries = Object.entries(where);
-      const text = textOf(`update ${keysOf(set)} where ${shapeOf(entries)}`, () => {
+      const text = texts.getOrInsertComputed(`update ${keysOf(set)} where ${shapeOf(entries)}`, () => {
         const assigned = set.map(([key], at) => `${columnOf(key).sql} = $${at + 1}`).join(", ");
         return `UPDATE ${name} SET ${assigned} WHERE ${conditionOf(entries, columnOf, set.length)}`;
       });
@@ -402,7 +391,7 @@ function statements<C extends Columns>(
     },
     async delete(tx, where) {
       const entries = Object.entries(where);
-      const text = textOf(
+      const text = texts.getOrInsertComputed(
         `delete ${shapeOf(entries)}`,
         () => `DELETE FROM ${name} WHERE ${conditionOf(entries, columnOf)}`,
       );

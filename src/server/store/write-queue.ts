@@ -88,9 +88,7 @@ export function makeWriteQueue(
         failed: reject,
       };
       const line = width === 1 ? "" : lineOf(concerns);
-      const waiting = lines.get(line);
-      if (waiting === undefined) lines.set(line, [work]);
-      else waiting.push(work);
+      lines.getOrInsertComputed(line, () => []).push(work);
       startMore();
     });
   return {

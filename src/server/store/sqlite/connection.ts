@@ -24,13 +24,8 @@ export function makeConnection(sqlite: Sqlite): Connection {
     sqlite,
     // Database.query() caches only 20 statements. SQLite takes `$1` for a name and numbers it by its first appearance;
     // its `?1` means what `$1` means to PostgreSQL.
-    prepare(sql) {
-      let statement = statements.get(sql);
-      if (statement === undefined) {
-        statements.set(sql, (statement = sqlite.prepare(sql.replace(/\$(?=\d)/g, "?"))));
-      }
-      return statement;
-    },
+    prepare: (sql) =>
+      statements.getOrInsertComputed(sql, () => sqlite.prepare(sql.replace(/\$(?=\d)/g, "?"))),
     close() {
       // A statement that is not finalized keeps the file and its write-ahead log open.
       for (const statement of statements.values()) statement.finalize();
