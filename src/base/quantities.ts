@@ -46,6 +46,9 @@ export function formatTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;
 }
 
+/** The same of a time that may not have come yet. */
+export const timeOrNull = (ms: number | null): string | null => (ms === null ? null : formatTime(ms));
+
 /** 5 minutes, 3 hours, 12 days. */
 export function inWords(ms: number): string {
   const minutes = Math.round(ms / 60_000);

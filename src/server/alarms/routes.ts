@@ -2,7 +2,7 @@
 
 import type { Alarm, alarmsApi } from "../../api/webhooks/alarms.ts";
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
@@ -65,6 +65,6 @@ function showAlarm(row: AlarmRow): Alarm {
     nodes: nodeIds,
     since: formatTime(row.since),
     raised_at: formatTime(row.raisedAt),
-    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
+    ended_at: timeOrNull(row.endedAt),
   };
 }

@@ -3,7 +3,7 @@
 import { hostname } from "node:os";
 import type { healthApi, Server, serversApi } from "../../api/servers.ts";
 import { buildInfo } from "../../build-info.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
@@ -113,6 +113,6 @@ function showServer(replica: ReplicaReport): Server {
     clock_ahead_ms: replica.clockAheadMs,
     notices_behind_ms: replica.noticesBehindMs,
     last_error: replica.lastError,
-    last_error_at: replica.lastErrorAt === null ? null : formatTime(replica.lastErrorAt),
+    last_error_at: timeOrNull(replica.lastErrorAt),
   };
 }

@@ -2,7 +2,7 @@
 // with each problem. Each query is bounded, or answered from an index alone: every open console asks.
 
 import { maxFirst, type NodeTrouble } from "../../api/paths/attention.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { advisoriesFor } from "../../engine/features.ts";
 import type { Params, Reader } from "../store/database.ts";
 import { onlineMs } from "../../api/values.ts";
@@ -95,7 +95,7 @@ async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, no
     id,
     name,
     is_lighthouse: isLighthouse,
-    last_checkin_at: at === null ? null : formatTime(at),
+    last_checkin_at: timeOrNull(at),
   }));
   const lighthouses = hubs.filter(({ state, isLighthouse }) => state === "active" && isLighthouse).length;
   return { lighthouses, hubs_away: { count: away.length, first } };

@@ -4,7 +4,7 @@
 import type { ClaimedDomain, VouchedDomain } from "../../api/providers/domains.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { timeOrNull } from "../../base/quantities.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Store } from "../options.ts";
@@ -26,7 +26,7 @@ function show({ id, domain, proof, verifiedAt, verifiedBy }: VerifiedDomainRow):
     domain,
     record_name: recordName(domain),
     record_text: recordText(proof),
-    verified_at: verifiedAt === null ? null : formatTime(verifiedAt),
+    verified_at: timeOrNull(verifiedAt),
     verified_by: verifiedBy,
   };
 }

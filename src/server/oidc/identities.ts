@@ -2,7 +2,7 @@
 // address at some provider would be that user.
 
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { Store } from "../options.ts";
 import { insertUser, userEvent } from "../users/users.ts";
@@ -42,7 +42,7 @@ export async function listIdentities(reader: Reader, userId: number) {
       email,
       groups,
       created_at: formatTime(createdAt),
-      last_used_at: lastUsedAt === null ? null : formatTime(lastUsedAt),
+      last_used_at: timeOrNull(lastUsedAt),
     }),
   );
 }

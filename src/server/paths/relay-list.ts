@@ -1,7 +1,7 @@
 // Lists the relays of an organization as the API shows them, and reads their figures for the metrics.
 
 import type { Relay } from "../../api/paths/relays.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { timeOrNull } from "../../base/quantities.ts";
 import type { Reader } from "../store/database.ts";
 import {
   computed,
@@ -58,7 +58,7 @@ export async function listRelays(
     bytes: row.reportedAt === null ? null : bytesOf(row),
     limit_bytes: row.limitBytes,
     paused: row.isPaused === true,
-    reported_at: row.reportedAt === null ? null : formatTime(row.reportedAt),
+    reported_at: timeOrNull(row.reportedAt),
   }));
 }
 

@@ -2,7 +2,7 @@
 
 import { maxDrills, type Drill } from "../../api/drills/drills.ts";
 import { onlineMs } from "../../api/values.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { maxLosses } from "../../protocol/updates/drill.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { Store } from "../options.ts";
@@ -90,8 +90,8 @@ export async function showDrill(reader: Reader, row: DrillRow, now: number): Pro
     for_s: Math.max(0, Math.round((row.endsAt - row.beginsAt) / 1000)),
     begins_at: formatTime(row.beginsAt),
     ends_at: formatTime(row.endsAt),
-    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
-    aborted_at: row.abortedAt === null ? null : formatTime(row.abortedAt),
+    ended_at: timeOrNull(row.endedAt),
+    aborted_at: timeOrNull(row.abortedAt),
     reported,
     watched,
     silent,

@@ -4,7 +4,7 @@
 
 import { notFound } from "../../api/values.ts";
 import type { Authorities, RotationRequest } from "../../api/certificates/authorities.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
@@ -56,7 +56,7 @@ export async function showAuthorities(
       waiting_for: waiting.map((node) => node.id),
       waiting_for_names: waiting.map(({ name }) => name),
       awaits_signers: isAwaitingSigners,
-      next_step_at: nextAt === null ? null : formatTime(nextAt),
+      next_step_at: timeOrNull(nextAt),
       auto: org.rotationAuto,
     },
     blocklist: { entries: await countBlocklist(reader, id, now), limit: blocklistLimit },

@@ -3,7 +3,7 @@
 import type { Rollout, RolloutNode } from "../../api/rollouts.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { Store } from "../options.ts";
 import type { Reader } from "../store/database.ts";
@@ -53,7 +53,7 @@ async function showRollout({ db: reader, system }: Store, row: RolloutRow): Prom
     probe: row.probe,
     log: row.logLine,
     created_at: formatTime(row.createdAt),
-    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
+    ended_at: timeOrNull(row.endedAt),
   };
 }
 

@@ -1,7 +1,7 @@
 // A node as the database holds it and as the API shows it. `showNode` is an allow-list: no hash, no key, no order.
 
 import * as v from "valibot";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { onlineMs } from "../../api/values.ts";
 import { findingOf } from "../../protocol/finding-kinds.ts";
@@ -133,7 +133,6 @@ export function showNode(
   node: NodeRecord,
   shown: { certificate: CurrentCertificate; orgVersion: number; online: boolean },
 ): Node {
-  const time = (ms: number | null) => (ms === null ? null : formatTime(ms));
   return {
     id: node.id,
     name: node.name,
@@ -160,9 +159,9 @@ export function showNode(
     data_plane: readDataPlane(node.dataPlane),
     may_update: [...permissionOf(node.mayUpdate).may],
     platform: node.platform,
-    last_checkin_at: time(node.lastCheckinAt),
+    last_checkin_at: timeOrNull(node.lastCheckinAt),
     created_at: formatTime(node.createdAt),
-    revoked_at: time(node.revokedAt),
+    revoked_at: timeOrNull(node.revokedAt),
     ...(node.state === "revoked" && node.revokedBy !== null ? { revoked_by: node.revokedBy } : {}),
     ...(node.state === "revoked" && node.revokeReason !== null ? { revoke_reason: node.revokeReason } : {}),
     owner_id: node.ownerId,

@@ -5,7 +5,7 @@ import { invitationHours, type ListedMember, type Member, type NewMember } from 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { type Actor, principal, record } from "../audit/record.ts";
 import { requireRole } from "../require-role.ts";
@@ -70,7 +70,7 @@ export function showMember({ id, email, role, userId, createdAt, expiresAt }: Me
     role,
     state: userId === null ? "invited" : "active",
     created_at: formatTime(createdAt),
-    expires_at: expiresAt === null ? null : formatTime(expiresAt),
+    expires_at: timeOrNull(expiresAt),
     user_id: userId,
   };
 }

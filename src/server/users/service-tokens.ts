@@ -8,7 +8,7 @@ import {
   type ServiceTokenRequest,
 } from "../../api/tokens/service-tokens.ts";
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { writeAsAdmin } from "../require-role.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -42,14 +42,14 @@ function showServiceToken(token: ReturnType<typeof shown.parse>) {
     id,
     name,
     role,
-    expires_at: expiresAt === null ? null : formatTime(expiresAt),
+    expires_at: timeOrNull(expiresAt),
     // Null: a token of an earlier release, which has all rights of its role.
     scopes: scopes?.split(" ") ?? null,
     // Null: valid from everywhere.
     networks: networks?.split(" ") ?? null,
     created_at: formatTime(createdAt),
     created_by: createdBy,
-    last_used_at: lastUsedAt === null ? null : formatTime(lastUsedAt),
+    last_used_at: timeOrNull(lastUsedAt),
   };
 }
 

@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions, Store } from "../options.ts";
 import { requireStaff } from "../require-role.ts";
@@ -26,7 +26,7 @@ function showUser({ id, email, isStaff, isActive, createdAt, lastLoginAt }: User
     is_staff: isStaff,
     is_active: isActive,
     created_at: formatTime(createdAt),
-    last_login_at: lastLoginAt === null ? null : formatTime(lastLoginAt),
+    last_login_at: timeOrNull(lastLoginAt),
   };
 }
 

@@ -12,7 +12,7 @@ import type {
 } from "../../api/webhooks/webhooks.ts";
 import { formatFor, type WebhookFormat } from "../../api/webhooks/delivery-formats.ts";
 import { eventsFor } from "../../api/webhooks/webhooks.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { writeAsAdmin } from "../require-role.ts";
@@ -69,7 +69,7 @@ function deliveryOf(row: Row): Delivery {
     status,
     message,
     next_attempt_at: nextAt === null ? null : formatTime(scheduledTime(nextAt)),
-    delivered_at: deliveredAt === null ? null : formatTime(deliveredAt),
+    delivered_at: timeOrNull(deliveredAt),
     created_at: formatTime(createdAt),
   };
 }

@@ -2,7 +2,7 @@
 // get now.
 
 import type { NextChanges } from "../../../api/nodes.ts";
-import { formatTime } from "../../../base/quantities.ts";
+import { timeOrNull } from "../../../base/quantities.ts";
 import { diff } from "../../../base/plan/diff.ts";
 import { readTogether, type Views } from "../../config/organization-views.ts";
 import { filesFor, type Outline } from "../../config/node-files.ts";
@@ -38,10 +38,10 @@ export async function nextChanges(
     node_id: id,
     name: node.name,
     online,
-    last_checkin_at: lastCheckinAt === null ? null : formatTime(lastCheckinAt),
+    last_checkin_at: timeOrNull(lastCheckinAt),
     applied_config_version: applied,
     config_version: configVersion,
-    not_applied_since: since === null ? null : formatTime(since),
+    not_applied_since: timeOrNull(since),
     is_known: isCurrent || held !== undefined,
     is_renewal_due: node.renewAt !== null && node.renewAt <= system.now(),
     changes: found,

@@ -4,7 +4,7 @@
 
 import type { Registration } from "../../../api/registrations.ts";
 import { brand } from "../../../brand.ts";
-import { formatTime } from "../../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
 import { fingerprintOfHostKey } from "../../../pki/keys.ts";
 import type { RegisterRequest, RegisterWaiting } from "../../../protocol/registration.ts";
@@ -62,7 +62,7 @@ export function registrationItemOf(row: Row): Registration {
     created_at: formatTime(request.createdAt),
     // The answer of an administrator set `expiresAt` to its own time plus `lifetimeMs`.
     approved_at: request.state === "approved" ? formatTime(request.expiresAt - lifetimeMs) : null,
-    last_asked_at: request.askedAt === null ? null : formatTime(request.askedAt),
+    last_asked_at: timeOrNull(request.askedAt),
     expires_at: formatTime(request.expiresAt),
   };
 }

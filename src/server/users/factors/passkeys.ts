@@ -7,7 +7,7 @@ import * as v from "valibot";
 import type { Assertion, Passkey, Registration } from "../../../api/factors/passkeys.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
-import { formatTime } from "../../../base/quantities.ts";
+import { formatTime, timeOrNull } from "../../../base/quantities.ts";
 import { parseAddress } from "../../../base/ip.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
@@ -175,7 +175,7 @@ function showPasskey({ id, name, rpId, createdAt, lastUsedAt }: PasskeyRow, pres
     name,
     is_usable: rpId === presentRpId,
     created_at: formatTime(createdAt),
-    last_used_at: lastUsedAt === null ? null : formatTime(lastUsedAt),
+    last_used_at: timeOrNull(lastUsedAt),
   };
 }
 
