@@ -7,7 +7,7 @@ import { RenewAnswer } from "../protocol/checkin.ts";
 import { maxSubnets } from "../protocol/routing/advertised.ts";
 import { Node } from "../protocol/node.ts";
 import { sessionsEndedHeader } from "../protocol/sign-in.ts";
-import { NodeName, Port, PublicAddress, GroupName } from "../protocol/values.ts";
+import { NodeName, Port, PublicAddress, GroupName, listOf } from "../protocol/values.ts";
 import { foreignText, formerEmailKey } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
 import { maxOnlinePoints, OnlineHistory } from "./history/online-history.ts";
@@ -50,7 +50,7 @@ export const nodeSettings = declare({
     help: "Another overlay address",
   },
   groups: {
-    takes: v.pipe(v.array(GroupName), v.maxLength(maxGroups)),
+    takes: listOf(GroupName, maxGroups),
     flag: "group",
     hint: "G",
     help: "Add a group",
@@ -59,7 +59,7 @@ export const nodeSettings = declare({
     label: "Groups",
   },
   subnets: {
-    takes: v.pipe(v.array(Cidr), v.maxLength(maxSubnets)),
+    takes: listOf(Cidr, maxSubnets),
     flag: "subnet",
     hint: "CIDR",
     help: "Let the node route this network behind it",
@@ -94,7 +94,7 @@ export const nodeSettings = declare({
     label: `Name server: it answers machines that ask it for names, once root on it has run ${brand.executable} names --on --peers`,
   },
   exit_groups: {
-    takes: v.pipe(v.array(v.union([v.literal("any"), GroupName])), v.maxLength(maxGroups)),
+    takes: listOf(v.union([v.literal("any"), GroupName]), maxGroups),
     flag: "exit-group",
     hint: "G",
     help: "Make it an exit for a group (any: all)",

@@ -1,7 +1,7 @@
 // The policy of an organization as a file: show, plan, test, apply, confirm, roll back.
 
 import * as v from "valibot";
-import { recordId, wholeNumber } from "../protocol/values.ts";
+import { recordId, wholeNumber, listOf } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { ruleWords } from "./rules.ts";
@@ -17,7 +17,7 @@ const maxBody = 2 * maxPolicyBytes + 4096;
 
 const PolicyText = foreignText(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`);
 /** For each rule of the text, the id of the rule that it was before the edit, or null. So an edited rule keeps its id and history. */
-const RuleIds = v.optional(v.pipe(v.array(v.nullable(recordId)), v.maxLength(maxFileRules)));
+const RuleIds = v.optional(listOf(v.nullable(recordId), maxFileRules));
 /** `prune`: what the file does not name is deleted; without it, it stays. */
 const PlanRequest = v.strictObject({
   policy: PolicyText,

@@ -1,6 +1,6 @@
 // Rollouts: updates, or changes of engine settings, that go through the nodes of an organization in rings.
 
-import { GroupName, wholeWithin } from "../protocol/values.ts";
+import { GroupName, wholeWithin, listOf } from "../protocol/values.ts";
 import * as v from "valibot";
 import { ConfigOverrides } from "../engine/allowed-settings.ts";
 import { settingsWord, updatable, UpdateVersion } from "../protocol/updates/order.ts";
@@ -15,16 +15,14 @@ export const days = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"] as const;
 
 const hour = wholeWithin(0, 24);
 /** When nodes may be updated, in each node's own time. `until` before `from`: over midnight. An empty list: always. */
-export const RolloutHours = v.pipe(
-  v.array(
-    v.strictObject({
-      /** Empty: each day. */
-      days: v.pipe(v.array(v.picklist(days)), v.maxLength(7)),
-      from: hour,
-      until: hour,
-    }),
-  ),
-  v.maxLength(14),
+export const RolloutHours = listOf(
+  v.strictObject({
+    /** Empty: each day. */
+    days: listOf(v.picklist(days), 7),
+    from: hour,
+    until: hour,
+  }),
+  14,
 );
 export type RolloutHours = v.InferOutput<typeof RolloutHours>;
 
@@ -37,7 +35,7 @@ const RolloutRequest = v.strictObject({
   /** All overrides that the organization is to have. Not with versions or groups: they go to all nodes. */
   settings: v.optional(ConfigOverrides),
   /** Groups of nodes; empty: all nodes. */
-  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
+  groups: v.optional(listOf(GroupName, 64), []),
   hours: v.optional(RolloutHours, []),
   watch_s: v.optional(wholeWithin(10, 86_400), usualWatchS),
 });

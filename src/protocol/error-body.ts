@@ -1,7 +1,7 @@
 // The body of every failed request's answer.
 
 import * as v from "valibot";
-import { jws, received } from "./values.ts";
+import { jws, received, listOf } from "./values.ts";
 
 export const ErrorBody = v.object({
   error: received(1024),
@@ -10,14 +10,9 @@ export const ErrorBody = v.object({
   /** What to do next. */
   hint: v.optional(received(65_536)),
   status_code: v.number(),
-  errors: v.optional(
-    v.pipe(
-      v.record(received(4096), v.pipe(v.array(received(4096)), v.maxLength(1000))),
-      v.maxEntries(10_000),
-    ),
-  ),
+  errors: v.optional(v.pipe(v.record(received(4096), listOf(received(4096), 1000)), v.maxEntries(10_000))),
   /** With `second_factor_required` and `step_up_required`. */
-  methods: v.optional(v.pipe(v.array(received(64)), v.maxLength(16))),
+  methods: v.optional(listOf(received(64), 16)),
   /** With `node_revoked`: the signed order that revoked the node. */
   order: v.optional(jws),
 });

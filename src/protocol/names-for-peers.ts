@@ -2,14 +2,15 @@
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
+import { listOf } from "./values.ts";
 
 /** Nodes of one class see the same nodes. It is a digest: another set of rules has other classes. */
 export const ClassName = foreignText(32);
 
 /** Maximum classes: a change of rules compares each class with every other one. */
 export const maxPeerClasses = 256;
-const listOf = <T>(schema: v.GenericSchema<unknown, T>) =>
-  v.optional(v.pipe(v.array(schema), v.maxLength(maxPeerClasses)), []);
+const ofClasses = <const S extends v.GenericSchema>(schema: S) =>
+  v.optional(listOf(schema, maxPeerClasses), []);
 
 /** Unless `all` is set, a node sees itself and what its class sees. A class that is not listed sees nothing. */
 export const NamesForPeers = v.object({
@@ -19,9 +20,9 @@ export const NamesForPeers = v.object({
   all: v.optional(v.boolean()),
   /** The rules make more classes than the maximum: no names are sent. */
   too_many: v.optional(v.boolean()),
-  classes: listOf(ClassName),
+  classes: ofClasses(ClassName),
   /** For each class a number in hexadecimal digits: bit n is set if it sees class n of the list. */
-  sees: listOf(v.pipe(foreignText(maxPeerClasses / 4), v.regex(/^[0-9a-f]+$/))),
+  sees: ofClasses(v.pipe(foreignText(maxPeerClasses / 4), v.regex(/^[0-9a-f]+$/))),
 });
 export type NamesForPeers = v.InferOutput<typeof NamesForPeers>;
 

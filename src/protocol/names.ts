@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { ClassName, NamesForPeers } from "./names-for-peers.ts";
-import { NodeName, received, recordId, wholeNumber } from "./values.ts";
+import { NodeName, received, recordId, wholeNumber, listOf } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
 /** The maximum number of nodes in hosts.json, and of aliases. */
@@ -60,8 +60,8 @@ export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 /** Maximum nodes and aliases in one answer. */
 const maxNamesInAnswer = 5000;
 
-const listOf = <T>(schema: v.GenericSchema<unknown, T>) =>
-  v.optional(v.pipe(v.array(schema), v.maxLength(maxNamesInAnswer)), []);
+const upToMaximum = <const S extends v.GenericSchema>(schema: S) =>
+  v.optional(listOf(schema, maxNamesInAnswer), []);
 
 /** Changes of the names since the position in the request. */
 export const NamesAnswer = v.object({
@@ -70,11 +70,11 @@ export const NamesAnswer = v.object({
   whole: v.optional(v.boolean(), false),
   /** There are further changes: ask again with this position. */
   more: v.optional(v.boolean(), false),
-  nodes: listOf(NamedNode),
-  aliases: listOf(NameAlias),
+  nodes: upToMaximum(NamedNode),
+  aliases: upToMaximum(NameAlias),
   /** Ids. The aliases of a removed node are removed with it. */
-  removed_nodes: listOf(recordId),
-  removed_aliases: listOf(recordId),
+  removed_nodes: upToMaximum(recordId),
+  removed_aliases: upToMaximum(recordId),
   /** Both only if they differ from the request's. */
   suffix,
   peers: v.optional(NamesForPeers),
@@ -85,8 +85,8 @@ export type NamesAnswer = v.InferOutput<typeof NamesAnswer>;
 export const HostsFile = v.object({
   schema: v.literal(1),
   ...NamesPosition.entries,
-  nodes: v.pipe(v.array(NamedNode), v.maxLength(maxNames)),
-  aliases: v.pipe(v.array(NameAlias), v.maxLength(maxNames)),
+  nodes: listOf(NamedNode, maxNames),
+  aliases: listOf(NameAlias, maxNames),
   suffix,
   peers: v.optional(NamesForPeers),
 });

@@ -1,14 +1,14 @@
 // A node, as the control plane describes it.
 
 import * as v from "valibot";
-import { address, Certificate, DataPlaneReport, Mode, received, time } from "./values.ts";
+import { address, Certificate, DataPlaneReport, Mode, received, time, listOf } from "./values.ts";
 
 export const Node = v.object({
   id: v.number(),
   name: received(255),
   ip_address: address,
   ip_address6: v.nullable(address),
-  subnets: v.pipe(v.array(address), v.maxLength(4096)),
+  subnets: listOf(address, 4096),
   state: v.picklist(["pending", "active", "revoked"]),
   online: v.boolean(),
   mode: v.nullable(Mode),
@@ -16,10 +16,10 @@ export const Node = v.object({
   is_relay: v.boolean(),
   is_name_server: v.optional(v.boolean()),
   /** The groups whose nodes may use it as an exit. Former servers do not send it. */
-  exit_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),
+  exit_groups: v.optional(listOf(received(255), 4096)),
   public_ip: v.nullable(received(255)),
   external_port: v.nullable(v.number()),
-  groups: v.pipe(v.array(received(255)), v.maxLength(4096)),
+  groups: listOf(received(255), 4096),
   config_overrides: v.pipe(v.record(received(255), v.unknown()), v.maxEntries(1000)),
   certificate: v.nullable(Certificate),
   config_version: v.number(),
@@ -41,7 +41,7 @@ export const Node = v.object({
    * What rollouts may change on it: `agent` and `engine` if root of its machine permits them, `settings` if it can try them.
    * Empty: nothing, or not reported. Former servers do not send it.
    */
-  may_update: v.optional(v.pipe(v.array(received(16)), v.maxLength(100))),
+  may_update: v.optional(listOf(received(16), 100)),
   platform: v.nullable(received(255)),
   last_checkin_at: v.nullable(time),
   created_at: time,
@@ -51,7 +51,7 @@ export const Node = v.object({
   revoke_reason: v.optional(received(1000)),
   /** The user whose node it is (null: the organization's), and its groups while it is. Former servers send neither. */
   owner_id: v.optional(v.nullable(v.number())),
-  owner_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),
+  owner_groups: v.optional(listOf(received(255), 4096)),
   /** It ends when it leaves or is silent. Former servers do not send it. */
   ephemeral: v.optional(v.boolean()),
   /** It is a phone: it never checks in, and learns of changes by an import only. Former servers do not send it. */

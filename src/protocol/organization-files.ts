@@ -1,7 +1,7 @@
 // Two JSON files of an organization's directory on a machine.
 
 import * as v from "valibot";
-import { address, Mode, NodeName, OrderKey, Port, Slug, text, time } from "./values.ts";
+import { address, Mode, NodeName, OrderKey, Port, Slug, text, time, listOf } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
 export const maxExits = 64;
@@ -34,10 +34,7 @@ export const NodeConfig = v.object({
   ephemeral: v.optional(v.boolean()),
   /** The exits that the policy lets this node use. Former servers and agents know neither this field nor the next. */
   exits: v.optional(
-    v.pipe(
-      v.array(v.object({ name: NodeName, ip_address: address, ip_address6: v.nullable(address) })),
-      v.maxLength(maxExits),
-    ),
+    listOf(v.object({ name: NodeName, ip_address: address, ip_address6: v.nullable(address) }), maxExits),
   ),
   /** The node is an exit for others. */
   is_exit: v.optional(v.boolean()),
@@ -51,9 +48,7 @@ export const NodeConfig = v.object({
    * Written by a node in a sealed network, from the seal in force: the addresses of the sealed nodes. The first is the one for this
    * node, the others are for nodes outside of that network.
    */
-  sealed_names: v.optional(
-    v.pipe(v.record(NodeName, v.pipe(v.array(address), v.maxLength(3))), v.maxEntries(mostSealedNames)),
-  ),
+  sealed_names: v.optional(v.pipe(v.record(NodeName, listOf(address, 3)), v.maxEntries(mostSealedNames))),
 });
 export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 

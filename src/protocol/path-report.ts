@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
-import { wholeNumber } from "./values.ts";
+import { wholeNumber, listOf } from "./values.ts";
 
 /** Maximum peers whose paths a node reports. */
 export const maxPaths = 200;
@@ -15,7 +15,7 @@ export const PathState = v.object({
   /** The peer's underlay address and port, of a direct path. */
   remote: v.optional(foreignText(64)),
   /** The names of the relays, of a relayed path. */
-  relays: v.optional(v.pipe(v.array(foreignText(64)), v.maxLength(4))),
+  relays: v.optional(listOf(foreignText(64), 4)),
   /** broken: it answered and has stopped. not_probed: it never answered, or was not asked. */
   probe: v.picklist(["answers", "broken", "not_probed"]),
   rtt_ms: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(600_000))),
@@ -47,11 +47,11 @@ export type Healing = v.InferOutput<typeof Healing>;
 export const PathsReport = v.object({
   /** These are all paths: former ones are forgotten. */
   whole: v.optional(v.boolean(), false),
-  changed: v.optional(v.pipe(v.array(PathState), v.maxLength(maxPaths)), []),
+  changed: v.optional(listOf(PathState, maxPaths), []),
   /** Peers without a path now. */
-  gone: v.optional(v.pipe(v.array(overlayAddress), v.maxLength(maxPaths)), []),
+  gone: v.optional(listOf(overlayAddress, maxPaths), []),
   /** Healings since the last accepted report. Former servers ignore them. */
-  healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
+  healings: v.optional(listOf(Healing, maxHealings), []),
 });
 export type PathsReport = v.InferOutput<typeof PathsReport>;
 
@@ -66,9 +66,6 @@ export const PeerAddresses = v.object({
   since: wholeNumber,
   /** These are all: former ones are forgotten. */
   whole: v.optional(v.boolean(), false),
-  peers: v.optional(
-    v.pipe(v.array(v.object({ peer: overlayAddress, remotes: Remotes })), v.maxLength(maxKeptPeers)),
-    [],
-  ),
+  peers: v.optional(listOf(v.object({ peer: overlayAddress, remotes: Remotes }), maxKeptPeers), []),
 });
 export type PeerAddresses = v.InferOutput<typeof PeerAddresses>;

@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
-import { wholeNumber, wholeWithin } from "./values.ts";
+import { wholeNumber, wholeWithin, listOf } from "./values.ts";
 
 /** The bytes that a relay has forwarded for others, as its machine counts them. */
 export const RelayedReport = v.object({
@@ -59,7 +59,7 @@ export const FlowsReport = v.object({
   /** When the interval began and ended, in seconds before this check-in. */
   from: age,
   to: age,
-  rows: v.pipe(v.array(FlowRow), v.maxLength(maxFlowRows)),
+  rows: listOf(FlowRow, maxFlowRows),
   /** New flows that are in no row. */
   rest: wholeNumber,
   /** Before and within the interval, flows may have passed unseen for so many seconds. */

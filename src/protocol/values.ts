@@ -29,6 +29,10 @@ export const wholeNumber = wholeWithin(0, Number.MAX_SAFE_INTEGER);
 /** At most the largest integer that the database holds exactly. */
 export const recordId = wholeWithin(1, Number.MAX_SAFE_INTEGER);
 
+/** A list of at most `max` items. */
+export const listOf = <const S extends v.GenericSchema>(schema: S, max: number) =>
+  v.pipe(v.array(schema), v.maxLength(max));
+
 export const Slug = v.pipe(
   foreignText(40),
   v.regex(slugPattern, "Enter 1 to 40 of a-z, 0-9 and -, beginning with a letter."),

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
 import { maxSealBytes, SealedState, SignedSeal } from "../../protocol/seals/seal.ts";
-import { NodeName, text } from "../../protocol/values.ts";
+import { NodeName, text, listOf } from "../../protocol/values.ts";
 import { endpoint } from "../endpoint.ts";
 import { since, Text, Time } from "../values.ts";
 
@@ -97,7 +97,7 @@ export const sealsApi = {
     reads: true,
     summary:
       "The nodes that need certificates of an offline CA: lighthouses, relays, routers, exits, and members of groups",
-    body: v.strictObject({ groups: v.pipe(v.array(text(255)), v.maxLength(1000)) }),
+    body: v.strictObject({ groups: listOf(text(255), 1000) }),
     answers: {
       200: {
         description: "The nodes, and how many nodes run each version of the agent",

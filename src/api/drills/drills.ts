@@ -2,14 +2,14 @@
 
 import * as v from "valibot";
 import { drillKinds, leastDrillS, mostDrillS } from "../../protocol/updates/drill.ts";
-import { recordId, wholeWithin } from "../../protocol/values.ts";
+import { recordId, wholeWithin, listOf } from "../../protocol/values.ts";
 import { endpoint } from "../endpoint.ts";
 import { since, Text, Time, whole, word } from "../values.ts";
 
 const DrillRequest = v.strictObject({
   kind: v.picklist(drillKinds),
   /** The lighthouses or relays that are away; empty: the only one. Without the control plane, no node may be named. */
-  nodes: v.optional(v.pipe(v.array(recordId), v.maxLength(16)), []),
+  nodes: v.optional(listOf(recordId, 16), []),
   for_s: v.optional(wholeWithin(leastDrillS, mostDrillS), 60),
 });
 export type DrillRequest = v.InferOutput<typeof DrillRequest>;

@@ -6,6 +6,7 @@ import { endpoint } from "../endpoint.ts";
 import { sessionStarted } from "../sessions.ts";
 import { Text, Time } from "../values.ts";
 import { FactorAddition } from "./factors.ts";
+import { listOf } from "../../protocol/values.ts";
 
 /** Base64url. */
 const encoded = v.pipe(foreignText(32_768), v.regex(/^[\w-]+$/));
@@ -23,10 +24,7 @@ const Registration = v.object({
   response: v.object({
     clientDataJSON: encoded,
     attestationObject: encoded,
-    transports: v.optional(
-      v.pipe(v.array(v.pipe(foreignText(20), v.regex(/^[a-z-]+$/))), v.maxLength(10)),
-      [],
-    ),
+    transports: v.optional(listOf(v.pipe(foreignText(20), v.regex(/^[a-z-]+$/)), 10), []),
   }),
 });
 export type Registration = v.InferOutput<typeof Registration>;

@@ -1,7 +1,7 @@
 // Reports about the past of an organization: what was in force at a moment, and who could reach a node then.
 
 import * as v from "valibot";
-import { OrderKey } from "../../protocol/values.ts";
+import { OrderKey, listOf } from "../../protocol/values.ts";
 import { foreignText } from "../../base/text.ts";
 import { endpoint } from "../endpoint.ts";
 import { maxPolicyBytes } from "../policy.ts";
@@ -32,7 +32,7 @@ export type PastQuery = v.InferOutput<typeof PastQuery>;
 
 /** Bounded, because a report is also read from a file, which may come from anywhere. */
 const ShortText = foreignText(4096);
-const many = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100_000));
+const many = <T extends v.GenericSchema>(item: T) => listOf(item, 100_000);
 const PastNode = v.object({ id: v.number(), name: ShortText });
 const PastCertificate = v.object({
   fingerprint: ShortText,

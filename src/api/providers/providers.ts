@@ -2,7 +2,7 @@
 // organization. Users of an organization's provider are valid in that organization only, and their e-mail addresses count only in
 // domains that it has verified (domains.ts). What the keys of a setting mean: protocol/settings.ts.
 
-import { GroupName } from "../../protocol/values.ts";
+import { GroupName, listOf } from "../../protocol/values.ts";
 import * as v from "valibot";
 import { comparedText } from "../../base/text.ts";
 import { declare, sent, taken } from "../../protocol/settings.ts";
@@ -11,7 +11,7 @@ import { initially, isReservedGroup, Text, Time, typed, word } from "../values.t
 import { Domain } from "./domains.ts";
 
 const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1, "It must not be empty."));
-const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));
+const list = <T extends v.GenericSchema>(item: T) => listOf(item, 100);
 /** The roles that a group of a provider can give. */
 const providerRoles = ["member", "admin"] as const;
 const GroupRole = v.strictObject({

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { parseDuration } from "../../base/quantities.ts";
 import { foreignText, label } from "../../base/text.ts";
-import { NodeName, recordId, GroupName, wholeWithin } from "../../protocol/values.ts";
+import { NodeName, recordId, GroupName, wholeWithin, listOf } from "../../protocol/values.ts";
 import { endpoint, hasSome, isOn } from "../endpoint.ts";
 import { TokenDeletion, tokenDeleted } from "../left-access.ts";
 import { ExpiresIn, ListQuery, since, Text, Time } from "../values.ts";
@@ -33,7 +33,7 @@ export const RegistrationTokenRequest = v.pipe(
     name: v.optional(label(100)),
     uses: v.optional(wholeWithin(1, 1_000_000), 1),
     expires_in: v.optional(ExpiresIn, usualTokenLife),
-    groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
+    groups: v.optional(listOf(GroupName, 64), []),
     is_lighthouse: v.optional(v.boolean(), false),
     /** Binds the token to this pending node, by id or by name. A missing node of this name is created. */
     node_id: v.optional(recordId),

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
 import { formatAddress, networkContains, parseAddress, parseNetwork } from "../../base/ip.ts";
-import { wholeWithin } from "../values.ts";
+import { wholeWithin, listOf } from "../values.ts";
 
 /** Maximum of subnets of one node: its certificate holds them. */
 export const maxSubnets = 64;
@@ -35,7 +35,7 @@ export const Advertised = v.object({
   why: v.exactOptional(foreignText(200)),
 });
 export type Advertised = v.InferOutput<typeof Advertised>;
-export const AdvertisedList = v.pipe(v.array(Advertised), v.maxLength(maxSubnets));
+export const AdvertisedList = listOf(Advertised, maxSubnets);
 
 /** What root of a machine offers to route. */
 export type Offer = Pick<Advertised, "network" | "behind" | "masquerade" | "watch">;

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { foreignText, label } from "../../base/text.ts";
-import { NodeName, OrderKey, Slug, text, wholeWithin } from "../values.ts";
+import { NodeName, OrderKey, Slug, text, wholeWithin, listOf } from "../values.ts";
 
 export const maxSealBytes = 262_144;
 /** Seals in one answer: those that changed the signers since the node was last here, and the newest. */
@@ -27,8 +27,6 @@ const named = (max: number) =>
 const Network = named(64);
 const Address = text(45);
 const Group = named(255);
-const listOf = <const S extends v.GenericSchema>(schema: S, max: number) =>
-  v.pipe(v.array(schema), v.maxLength(max));
 
 const anyNode = v.strictObject({ any: v.literal(true) });
 const group = v.strictObject({ group: Group });

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { foreignSentence, foreignText } from "../../base/text.ts";
-import { wholeNumber, wholeWithin } from "../values.ts";
+import { wholeNumber, wholeWithin, listOf } from "../values.ts";
 
 /** What is away for a while. */
 export const drillKinds = ["lighthouse-away", "relay-away", "control-plane-away"] as const;
@@ -64,10 +64,7 @@ export const DrillReport = v.object({
   peers: v.optional(wholeWithin(0, 10_000), 0),
   /** Times in ms since the begin of the drill. `until_ms`: null: it did not answer again in time. */
   losses: v.optional(
-    v.pipe(
-      v.array(v.object({ peer: foreignText(45), from_ms: ms, until_ms: v.nullable(ms) })),
-      v.maxLength(maxLosses),
-    ),
+    listOf(v.object({ peer: foreignText(45), from_ms: ms, until_ms: v.nullable(ms) }), maxLosses),
     [],
   ),
 });

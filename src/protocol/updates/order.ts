@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { foreignSentence, foreignText } from "../../base/text.ts";
 import { isVersion } from "./version.ts";
-import { wholeNumber, wholeWithin } from "../values.ts";
+import { wholeNumber, wholeWithin, listOf } from "../values.ts";
 
 /** What root of a machine may let a control plane update. */
 export const updatable = ["agent", "engine"] as const;
@@ -19,7 +19,7 @@ export const settingsWord = "settings";
 
 /** In each check-in: what root of the machine permits, and `settings`. A newer node may name more. */
 export const MayUpdate = v.object({
-  may: v.pipe(v.array(foreignText(16)), v.maxLength(8)),
+  may: listOf(foreignText(16), 8),
   /** The number of the last order that it took; 0: none. */
   order: wholeNumber,
   /** Its clock's distance from UTC, in minutes. */
@@ -69,7 +69,7 @@ export const UpdateReport = v.object({
   /** How many peers answered. */
   answered: v.optional(wholeWithin(0, 1000)),
   /** Overlay addresses of peers that answered before, and do not now. */
-  lost: v.optional(v.pipe(v.array(foreignText(45)), v.maxLength(32))),
+  lost: v.optional(listOf(foreignText(45), 32)),
 });
 export type UpdateReport = v.InferOutput<typeof UpdateReport>;
 

@@ -6,6 +6,7 @@ import { Email } from "../../api/values.ts";
 import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import type { Claims } from "./provider-requests.ts";
 import { comparedText, foreignText, oneSpelling } from "../../base/text.ts";
+import { listOf } from "../../protocol/values.ts";
 
 type Rules = Pick<IdentityProviderRow, "name" | "tenant" | "requiredGroups" | "domains" | "groupsClaim">;
 export type Admitted = {
@@ -23,7 +24,7 @@ const maxGroups = 1000;
 /** OpenID Connect allows 255. */
 export const Subject = v.pipe(foreignText(255), v.minLength(1));
 export const Called = foreignText(1000);
-export const Groups = v.pipe(v.array(comparedText(500)), v.maxLength(100_000));
+export const Groups = listOf(comparedText(500), 100_000);
 
 /** Throws sign_in_refused. */
 export function admitIdentity(rules: Rules, claims: Claims): Admitted {

@@ -5,7 +5,7 @@ import { maxAliases } from "../../api/names.ts";
 import * as v from "valibot";
 import { maxFileRules } from "../../api/policy.ts";
 import { strictRecord, withoutList } from "../../base/strict-record.ts";
-import { groupName, GroupName, lowerCaseLabel, NodeName } from "../../protocol/values.ts";
+import { groupName, GroupName, lowerCaseLabel, NodeName, listOf } from "../../protocol/values.ts";
 import { parseNetwork } from "../../base/ip.ts";
 import { Ports, Protocol, selfSentence } from "../../api/rules.ts";
 import { comparedText, foreignText } from "../../base/text.ts";
@@ -125,7 +125,7 @@ const GroupEntry = v.nullable(
        * The nodes, and the users or groups of providers whose nodes are in the group by this file. Absent: the file leaves them
        * alone.
        */
-      members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
+      members: v.optional(listOf(MemberWord, 10_000)),
     }),
   ),
 );
@@ -145,11 +145,11 @@ const Route = v.strictObject({ network: PeerSide, via: NodeWord });
 /** A key that is absent is left alone by `apply`, also with `--prune`. */
 export const PolicyFile = v.strictObject({
   groups: v.optional(v.pipe(strictRecord(GroupName, GroupEntry), v.maxEntries(listLimits.groups))),
-  rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(listLimits.rules))),
-  routes: v.optional(v.pipe(v.array(Route), v.maxLength(listLimits.routes))),
-  relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(listLimits.relays))),
-  aliases: v.optional(v.pipe(v.array(AliasEntry), v.maxLength(listLimits.aliases))),
-  tests: v.optional(v.pipe(v.array(TestEntry), v.maxLength(listLimits.tests))),
+  rules: v.optional(listOf(RuleEntry, listLimits.rules)),
+  routes: v.optional(listOf(Route, listLimits.routes)),
+  relays: v.optional(listOf(NodeWord, listLimits.relays)),
+  aliases: v.optional(listOf(AliasEntry, listLimits.aliases)),
+  tests: v.optional(listOf(TestEntry, listLimits.tests)),
 });
 export type PolicyFile = v.InferOutput<typeof PolicyFile>;
 

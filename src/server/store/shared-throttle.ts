@@ -6,7 +6,7 @@ import * as v from "valibot";
 import type { System } from "../../base/system.ts";
 import { limits, type Throttle } from "../http/throttle.ts";
 import type { Database } from "./database.ts";
-import { wholeWithin } from "../../protocol/values.ts";
+import { wholeWithin, listOf } from "../../protocol/values.ts";
 
 const sendAfterMs = 200;
 /** Kinds and keys in one notice. A flood of more is counted by this replica alone. */
@@ -21,10 +21,7 @@ const Counts = v.pipe(
     /** The replica that counted. */
     by: v.string(),
     /** Kind, hash of the key, and how many times. */
-    counts: v.pipe(
-      v.array(v.tuple([v.string(), v.string(), wholeWithin(1, maxTimes)])),
-      v.maxLength(maxSent),
-    ),
+    counts: listOf(v.tuple([v.string(), v.string(), wholeWithin(1, maxTimes)]), maxSent),
   }),
 );
 

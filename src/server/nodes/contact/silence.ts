@@ -12,6 +12,7 @@ import { readMeta, setMeta } from "../../store/meta.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber } from "../../store/table.ts";
 import { applyClockSetBack } from "./clock-set-back.ts";
 import { endInside } from "../lifecycle/ephemeral.ts";
+import { listOf } from "../../../protocol/values.ts";
 
 /** No server was up in this time, ms. */
 type Gap = readonly [from: number, to: number];
@@ -21,7 +22,7 @@ const Watch = v.object({
   /** When a server last ran this loop, ms. */
   seen: v.number(),
   /** In the order of time. */
-  gaps: v.pipe(v.array(v.tuple([v.number(), v.number()])), v.maxLength(maxGaps)),
+  gaps: listOf(v.tuple([v.number(), v.number()]), maxGaps),
   /** When the clock was set back last, ms: check-ins that seem to be in the future were before that. */
   setBackAt: v.optional(v.number()),
 });

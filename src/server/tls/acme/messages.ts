@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { foreignSentence, foreignText } from "../../../base/text.ts";
+import { listOf } from "../../../protocol/values.ts";
 
 const maxUrl = 2048;
 
@@ -24,10 +25,7 @@ export const Problem = v.object({
   type: v.optional(Word, "about:blank"),
   detail: v.optional(Sentence, ""),
   subproblems: v.optional(
-    v.pipe(
-      v.array(v.object({ type: v.optional(Word, "about:blank"), detail: v.optional(Sentence, "") })),
-      v.maxLength(100),
-    ),
+    listOf(v.object({ type: v.optional(Word, "about:blank"), detail: v.optional(Sentence, "") }), 100),
     [],
   ),
 });
@@ -52,7 +50,7 @@ export const Account = v.object({ status: Word });
 
 export const Order = v.object({
   status: v.picklist(["pending", "ready", "processing", "valid", "invalid"]),
-  authorizations: v.pipe(v.array(Url), v.maxLength(100)),
+  authorizations: listOf(Url, 100),
   finalize: Url,
   certificate: v.optional(Url),
   error: v.optional(Problem),
@@ -72,7 +70,7 @@ export type Challenge = v.InferOutput<typeof Challenge>;
 export const Authorization = v.object({
   identifier: v.object({ type: Word, value: Word }),
   status: v.picklist(["pending", "valid", "invalid", "deactivated", "expired", "revoked"]),
-  challenges: v.pipe(v.array(Challenge), v.maxLength(20)),
+  challenges: listOf(Challenge, 20),
 });
 export type Authorization = v.InferOutput<typeof Authorization>;
 
