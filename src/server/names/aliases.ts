@@ -9,7 +9,7 @@ import { hostLabels } from "../../protocol/host-labels.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Store } from "../options.ts";
 import { editWithoutTests } from "../policy/edit-policy.ts";
-import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
 import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
 import { nameAliases } from "../store/tables/nodes.ts";
@@ -66,14 +66,13 @@ export async function createAlias(
       return findAlias(tx, org, id);
     }),
   );
-  return created.catch((error: unknown) => {
-    if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("name_taken", `There is an alias ${request.name} already.`, {
-      cause: error,
+  const taken = (cause: unknown) =>
+    new AppError("name_taken", `There is an alias ${request.name} already.`, {
+      cause,
       errors: { name: ["This name is taken."] },
       hint: "Choose another name, or delete the alias that has it.",
     });
-  });
+  return created.catch(ifNotUnique(taken));
 }
 
 /** Throws conflict, name_taken, validation_failed, or NotUnique if there is an alias with this name. */

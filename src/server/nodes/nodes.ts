@@ -24,7 +24,7 @@ import {
   leaveAddresses,
   takeAddress,
 } from "../allocation/address-pool.ts";
-import { NotUnique, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Transaction } from "../store/database.ts";
 import { releaseOwnName } from "../allocation/held-names.ts";
 import { lastOverlayEnd } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
@@ -46,9 +46,7 @@ export async function createNode(
   const { db, system } = services;
   const created = await writeAsAdmin(db, org.id, actor, (tx) =>
     insertPending(tx, org, request, actor, system.now()),
-  ).catch((error: unknown) => {
-    throw explainTaken(error, request);
-  });
+  ).catch(explainTaken(request));
   return showOne(services, org, { ...created, ...neverSeen });
 }
 
@@ -115,9 +113,7 @@ export async function patchNode(
     groups === undefined
       ? db.writeFor({ org: org.id }, (tx) => asEdit(tx, editor, [ungrouped], () => change(tx)))
       : editReach({ ...editor, db, testing }, change);
-  const { node, beside } = await changing.catch((error: unknown) => {
-    throw explainTaken(error, patch);
-  });
+  const { node, beside } = await changing.catch(explainTaken(patch));
   return show(services, node, beside);
 }
 
@@ -322,14 +318,8 @@ export async function renewNode(
   return renewCertificates(services, org.id, id, { actor, isStillDue });
 }
 
-/**
- * The error to throw for `error`. A refusal by a unique index, because another request was faster, becomes name_taken or
- * address_taken.
- */
-export function explainTaken(
-  error: unknown,
-  { name, ip_address }: Pick<NodePatch, "name" | "ip_address">,
-): unknown {
-  if (!(error instanceof NotUnique)) return error;
-  return error.constraint.includes("name") ? nameTaken(name ?? "") : addressTaken(ip_address ?? "chosen");
-}
+/** For `catch`: a refusal by a unique index, because another request was faster, becomes name_taken or address_taken. */
+export const explainTaken = ({ name, ip_address }: Pick<NodePatch, "name" | "ip_address">) =>
+  ifNotUnique(({ constraint }) =>
+    constraint.includes("name") ? nameTaken(name ?? "") : addressTaken(ip_address ?? "chosen"),
+  );

@@ -60,11 +60,8 @@ export async function makePhone(
   const requester = `${call.org.id} person ${userId}`;
   throttle.check("phones", requester);
   const asked = { wish, keys, userId, actor, now: system.now(), seenFrom: call.address };
-  const outcome = await db
-    .writeFor({ org: call.org.id }, (tx) => makeInside(tx, services, call.org.id, asked))
-    .catch((error: unknown) => {
-      throw wish.kind === "new" ? explainTaken(error, { name: wish.name }) : error;
-    });
+  const making = db.writeFor({ org: call.org.id }, (tx) => makeInside(tx, services, call.org.id, asked));
+  const outcome = await (wish.kind === "new" ? making.catch(explainTaken({ name: wish.name })) : making);
   if ("waiting" in outcome) {
     if (outcome.isNew) throttle.count("phones", requester);
     return outcome.waiting;

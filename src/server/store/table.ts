@@ -66,8 +66,8 @@ const textType = "TEXT NOT NULL";
 const integerType = "INT NOT NULL";
 export const text = (constraints = "") =>
   column({ type: textType, constraints, given: true }, readText, asIs);
-export const textWithDefault = (constraints: string) =>
-  column({ type: textType, constraints, given: false }, readText, asIs);
+/** "" by default. */
+export const emptyText = column({ type: textType, constraints: "DEFAULT ''", given: false }, readText, asIs);
 export const textOrNull = (constraints = "") =>
   column<string | null, false>({ type: "TEXT", constraints, given: false }, nullable(readText), asIs);
 export const integer = (constraints = "") =>
@@ -187,7 +187,7 @@ export function table<const C extends Columns>(
     columnNames: allColumns.map(({ sql }) => sql),
     pick: (...keys) => picked(keys.map(columnOf)),
     ...picked<RowOf<C>>(allColumns),
-    ...statements<C>(name, picked<RowOf<C>>(allColumns), columnOf),
+    ...makeStatements<C>(name, picked<RowOf<C>>(allColumns), columnOf),
   };
 }
 
@@ -336,7 +336,7 @@ function comparedValues(where: readonly Entry[], columnOf: ColumnOf): Value[] {
 }
 
 /** `rows`: all columns of the table. */
-function statements<C extends Columns>(
+function makeStatements<C extends Columns>(
   name: string,
   rows: Picked<RowOf<C>>,
   columnOf: ColumnOf,

@@ -13,7 +13,7 @@ import { type OwnerConfirmation, confirmOwner } from "./ownership.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Role } from "../../api/endpoint.ts";
 import type { ServerOptions } from "../options.ts";
-import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne, truth } from "../store/table.ts";
 import { type MembershipRow, memberships } from "../store/tables/organizations.ts";
 import { users } from "../store/tables/users.ts";
@@ -117,13 +117,10 @@ export async function addMember(
     await tx.notify("auth", `member ${email}`);
     return user === undefined ? { ...member, link: `${publicUrl}/join/#${secret}` } : member;
   });
-  return added.catch((error: unknown) => {
-    if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("conflict", `${email} is already a member.`, {
-      cause: error,
-      hint: `To change the role: \`${brand.executable} admin member update ${org.slug} ${quoteWord(email)} --role ROLE\`.`,
-    });
-  });
+  const hint = `To change the role: \`${brand.executable} admin member update ${org.slug} ${quoteWord(email)} --role ROLE\`.`;
+  const isMember = (cause: unknown) =>
+    new AppError("conflict", `${email} is already a member.`, { cause, hint });
+  return added.catch(ifNotUnique(isMember));
 }
 
 export async function findMember(reader: Reader, org: Org, memberId: number): Promise<Member> {

@@ -81,9 +81,7 @@ export async function register(
       if (!("tokenRefusal" in outcome)) refuseEngine(request, org, certificate.version);
       return outcome;
     })
-    .catch((error: unknown) => {
-      throw explainTaken(error, request);
-    });
+    .catch(explainTaken(request));
   if ("tokenRefusal" in reserved) throw refusedToken(services, call, reserved.tokenRefusal);
   if ("waiting" in reserved) {
     if (reserved.isNew) services.throttle.count("asking", machine);

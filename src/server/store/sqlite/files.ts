@@ -111,9 +111,7 @@ function damageOfPages(path: string): string | undefined {
 
 /** Checks every page of a file that no process uses, and removes its write-ahead log. Throws failed with the damage. */
 export function checkDatabase(path: string): void {
-  let database: Sqlite | undefined;
-  try {
-    database = openFile(path);
+  withFile(path, (database) => {
     const findings = [
       ...valuesOf(database, "PRAGMA integrity_check"),
       ...valuesOf(database, "PRAGMA foreign_key_check"),
@@ -121,13 +119,22 @@ export function checkDatabase(path: string): void {
     if (findings.join() !== "ok")
       throw new AppError("failed", `${path} is damaged: ${findings.slice(0, 3).join("; ")}`);
     database.run("PRAGMA journal_mode = DELETE");
+  });
+  syncFile(path);
+}
+
+/** Closes the file after the work. Throws failed for a file that is no complete database, and the AppErrors of the work. */
+export function withFile<T>(path: string, work: (database: Sqlite) => T): T {
+  let database: Sqlite | undefined;
+  try {
+    database = openFile(path);
+    return work(database);
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError("failed", `${path} is not a complete database: ${messageOf(error)}`, { cause: error });
   } finally {
     database?.close();
   }
-  syncFile(path);
 }
 
 /** Reads every page of a file that may be in use, in this process. */

@@ -2,8 +2,8 @@
 // index or a constraint more can change what our statements do. Compare before anything else opens the file.
 
 import { Database as Sqlite } from "bun:sqlite";
-import { AppError, messageOf } from "../../../base/errors.ts";
-import { openFile, valuesOf } from "./files.ts";
+import { AppError } from "../../../base/errors.ts";
+import { valuesOf, withFile } from "./files.ts";
 import { newestVersion, schemaStatements } from "../migrations.ts";
 
 /** Statistics, which SQLite keeps after ANALYZE. */
@@ -17,9 +17,7 @@ const statistics = new Map([
  * for a file that is no database, bad_configuration for another schema.
  */
 export function requireOurSchema(path: string): number {
-  let database: Sqlite | undefined;
-  try {
-    database = openFile(path);
+  return withFile(path, (database) => {
     // Nothing of the file's schema may run while it is read.
     database.run("PRAGMA trusted_schema = OFF");
     database.run("PRAGMA query_only = ON");
@@ -30,12 +28,7 @@ export function requireOurSchema(path: string): number {
     const version = Math.max(0, Number(row?.[0] ?? 0));
     if (version <= newestVersion) requireSame(found, expectedObjects(version), { mayHaveMore: false });
     return version;
-  } catch (error) {
-    if (error instanceof AppError) throw error;
-    throw new AppError("failed", `${path} is not a complete database: ${messageOf(error)}`, { cause: error });
-  } finally {
-    database?.close();
-  }
+  });
 }
 
 /** `trigger NAME` → the statement that created it. */

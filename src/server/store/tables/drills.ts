@@ -9,7 +9,7 @@ import {
   serial,
   since,
   table,
-  textWithDefault,
+  emptyText,
   word,
   type TableRow,
 } from "../table.ts";
@@ -57,10 +57,10 @@ export const drillNodes = table(
   {
     drillId: integer("REFERENCES drills (id)"),
     nodeId: integer(),
-    nodeName: textWithDefault("DEFAULT ''"),
+    nodeName: emptyText,
     /** As DrillReport.state: `refused` stays when the node reports its peers. */
     state: word(["began", "refused", "ended"]),
-    reason: textWithDefault("DEFAULT ''"),
+    reason: emptyText,
     /** How many peers it watched; null: it has not reported them. */
     peers: integerOrNull(),
     losses: jsonWithDefault(DrillLosses, "[]"),

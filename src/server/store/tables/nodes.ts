@@ -16,7 +16,7 @@ import {
   table,
   text,
   textOrNull,
-  textWithDefault,
+  emptyText,
   truth,
   word,
   wordOrNull,
@@ -93,7 +93,7 @@ export const nodes = table(
     /** The version of the organization's names that last changed this node; 0: it was never published. */
     namesVersion: since(15, integerWithDefault("DEFAULT 0")),
     /** `publishedText` when it was last published. */
-    namedAs: since(15, textWithDefault("DEFAULT ''")),
+    namedAs: since(15, emptyText),
     /** The user whose node it is; null: the organization's. */
     ownerId: since(22, integerOrNull()),
     /**
@@ -180,7 +180,7 @@ export const nodeGroups = table(
     id: serial,
     orgId: integer("REFERENCES organizations (id)"),
     name: text(),
-    description: textWithDefault("DEFAULT ''"),
+    description: emptyText,
     createdAt: integer(),
   },
   { constraints: ["UNIQUE (org_id, name)"] },

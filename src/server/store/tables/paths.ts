@@ -9,7 +9,7 @@ import {
   textOrNull,
   word,
   integerWithDefault,
-  textWithDefault,
+  emptyText,
   truth,
 } from "../table.ts";
 import * as v from "valibot";
@@ -48,11 +48,11 @@ export const relayTraffic = table(
     nodeId: integer("REFERENCES nodes (id)"),
     orgId: integer("REFERENCES organizations (id)"),
     /** UTC, such as 2026-11; empty before the first report. */
-    month: textWithDefault("DEFAULT ''"),
+    month: emptyText,
     /** Forwarded in that month. */
     bytes: integerWithDefault("DEFAULT 0"),
     /** The name of the machine's counter, and the bytes that it showed last. A machine that restarts begins another one at 0. */
-    counter: textWithDefault("DEFAULT ''"),
+    counter: emptyText,
     counted: integerWithDefault("DEFAULT 0"),
     /** Monthly limit; null: none. */
     limitBytes: integerOrNull(),

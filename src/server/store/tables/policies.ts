@@ -9,7 +9,7 @@ import {
   key,
   table,
   textOrNull,
-  textWithDefault,
+  emptyText,
   truth,
   type TableRow,
   json,
@@ -41,7 +41,7 @@ export const policies = table("policies", {
   /** Since when the state is another one than the file says, ms. */
   driftedAt: integerOrNull(),
   /** The `stateStamp` at which tests and drift were looked at last (policy-files/policy-upkeep.ts); "": look at them again. */
-  checkedState: textWithDefault("DEFAULT ''"),
+  checkedState: emptyText,
   /** Until when an application goes back unless it is confirmed, ms. */
   unconfirmedUntil: integerOrNull(),
   /** The inverse of the unconfirmed application, JSON: `Undo` in policy-files/rollback.ts. */
@@ -75,7 +75,7 @@ export const firewallRules = table(
     /** Peer and target of the rule; policy/firewall.ts declares their shapes. */
     peer: json(v.unknown()),
     target: json(v.unknown()),
-    description: textWithDefault("DEFAULT ''"),
+    description: emptyText,
     createdAt: integer(),
   },
   { indexes: ["CREATE INDEX firewall_rules_org ON firewall_rules (org_id, id)"] },

@@ -11,7 +11,7 @@ import {
   since,
   table,
   textOrNull,
-  textWithDefault,
+  emptyText,
   word,
   type TableRow,
 } from "../table.ts";
@@ -48,11 +48,11 @@ export const rollouts = table(
     ring: integer(),
     rings: integer(),
     /** Why it stopped or pauses; empty: it did not. */
-    reason: textWithDefault("DEFAULT ''"),
+    reason: emptyText,
     /** The node that stopped it, the probe that failed there, and a line of its log. */
     failedNode: integerOrNull(),
-    probe: textWithDefault("DEFAULT ''"),
-    logLine: textWithDefault("DEFAULT ''"),
+    probe: emptyText,
+    logLine: emptyText,
     /** Since when it is in this state and ring, ms. */
     since: integer(),
     createdAt: integer(),
@@ -86,9 +86,9 @@ export const rolloutNodes = table(
     /** Peers that answered it after the change. */
     answered: integerWithDefault("DEFAULT 0"),
     /** As the node reported: why it failed, the probe that failed, and a line of its log. */
-    reason: textWithDefault("DEFAULT ''"),
-    probe: textWithDefault("DEFAULT ''"),
-    logLine: textWithDefault("DEFAULT ''"),
+    reason: emptyText,
+    probe: emptyText,
+    logLine: emptyText,
   },
   {
     constraints: ["PRIMARY KEY (rollout_id, node_id)"],
