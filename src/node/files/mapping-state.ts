@@ -1,16 +1,12 @@
 // port-mapping.json: the UDP port that the router maps to this node's engine. `status` shows it, config.yml advertises its address,
 // and the next process needs it to renew or end the mapping.
 
-import { rmSync } from "node:fs";
-import { join } from "node:path";
 import * as v from "valibot";
 import { Port } from "../../protocol/values.ts";
 import { boundedText } from "../../base/text.ts";
-import { writeFileAtomic } from "../../base/files.ts";
 import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
-import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
 import type { Organization } from "./organizations.ts";
-import { readValidJson } from "./json-file.ts";
+import { stateFile } from "./json-file.ts";
 import { permissionsOrNone } from "./permissions.ts";
 
 const Mapped = v.object({
@@ -46,20 +42,15 @@ const MappingState = v.object({
 });
 export type MappingState = v.InferOutput<typeof MappingState>;
 
-export const mappingStatePath = (directory: string) => join(directory, socketDirectory, "port-mapping.json");
-
-/** Undefined: no router was asked. */
-export function readMappingState(directory: string): MappingState | undefined {
-  return readValidJson(mappingStatePath(directory), MappingState);
-}
-
-/** Undefined removes it. */
-export function writeMappingState(directory: string, state: MappingState | undefined): void {
-  if (state === undefined) return rmSync(mappingStatePath(directory), { force: true });
-  makeSocketDirectory(directory);
-  // `status` of users reads it. The nonce protects nothing against users of this machine, who can ask its router, too.
-  writeFileAtomic(mappingStatePath(directory), `${JSON.stringify(state)}\n`, 0o644);
-}
+/**
+ * Without the file, no router was asked. `status` of users reads it: the nonce protects nothing against users of this machine, who can
+ * ask its router, too.
+ */
+export const {
+  path: mappingStatePath,
+  read: readMappingState,
+  write: writeMappingState,
+} = stateFile("port-mapping.json", MappingState, 0o644);
 
 type Place = Pick<Organization, "directory" | "config">;
 

@@ -1,20 +1,16 @@
 // tcp.json: this node reaches lighthouses and relays by TCP because UDP is blocked (TCP fallback). `status` shows it, and config.yml
 // gets the forwarders' addresses from it. It survives a restart and a reboot, as the engine's configuration does.
 
-import { rmSync } from "node:fs";
 import { networkInterfaces } from "node:os";
-import { join } from "node:path";
 import * as v from "valibot";
 import { Port } from "../../protocol/values.ts";
 import { boundedText } from "../../base/text.ts";
 import { parseAddress, withoutPort } from "../../base/ip.ts";
-import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
-import { writeFileAtomic } from "../../base/files.ts";
 import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
 import { mostTcpWays, type TcpWay } from "../../protocol/organization-files.ts";
 import { tcpAddressesKey } from "./config/read-config.ts";
 import type { Organization } from "./organizations.ts";
-import { readValidJson } from "./json-file.ts";
+import { stateFile } from "./json-file.ts";
 import { permissionsOrNone } from "./permissions.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
@@ -36,20 +32,8 @@ const TcpState = v.object({
 });
 export type TcpState = v.InferOutput<typeof TcpState>;
 
-const pathIn = (directory: string) => join(directory, socketDirectory, "tcp.json");
-
-/** Undefined: this node goes by UDP. */
-export function readTcpState(directory: string): TcpState | undefined {
-  return readValidJson(pathIn(directory), TcpState);
-}
-
-/** Undefined removes it. */
-export function writeTcpState(directory: string, state: TcpState | undefined): void {
-  if (state === undefined) return rmSync(pathIn(directory), { force: true });
-  makeSocketDirectory(directory);
-  // `status` of users reads it.
-  writeFileAtomic(pathIn(directory), `${JSON.stringify(state)}\n`, 0o644);
-}
+/** Without the file, this node goes by UDP. `status` of users reads it. */
+export const { read: readTcpState, write: writeTcpState } = stateFile("tcp.json", TcpState, 0o644);
 
 type Place = Pick<Organization, "directory" | "config">;
 

@@ -3,15 +3,12 @@
 // machine's own experience say. Pure but for readTrial and writeTrial.
 
 import { given } from "../../../base/given.ts";
-import { join } from "node:path";
 import * as v from "valibot";
 import { boundedText } from "../../../base/text.ts";
 import { can } from "../../../engine/features.ts";
-import { writeFileAtomic } from "../../../base/files.ts";
-import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import type { Kernel } from "../../../platform/network/kernel.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
-import { readValidJson } from "../json-file.ts";
+import { stateFile } from "../json-file.ts";
 
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 
@@ -202,17 +199,7 @@ const Trial = v.object({
 });
 export type Trial = v.InferOutput<typeof Trial>;
 
-const trialPath = (directory: string) => join(directory, socketDirectory, "offloads.json");
-
-/** Undefined if the file does not exist or is damaged. */
-export function readTrial(directory: string): Trial | undefined {
-  return readValidJson(trialPath(directory), Trial);
-}
-
-export function writeTrial(directory: string, trial: Trial): void {
-  makeSocketDirectory(directory);
-  writeFileAtomic(trialPath(directory), `${JSON.stringify(trial)}\n`, 0o600);
-}
+export const { read: readTrial, write: writeTrial } = stateFile("offloads.json", Trial, 0o600);
 
 /** Whether the trial turns offloads off. It counts only for its engine and kernel: others may work. */
 function turnsOff(trial: Trial, engine: string | undefined, kernel: Kernel): boolean {

@@ -2,13 +2,10 @@
 // for a while, how soon relayed tunnels try the direct path, and which relays it has chosen. The file is beside the control socket.
 // config-file.ts adds the changes again whenever config.yml is written.
 
-import { join } from "node:path";
 import * as v from "valibot";
-import { writeFileAtomic } from "../../../base/files.ts";
 import { parseAddress } from "../../../base/ip.ts";
-import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
-import { readValidJson } from "../json-file.ts";
+import { stateFile } from "../json-file.ts";
 
 const maxDenied = 20;
 export const IpAddress = v.pipe(
@@ -28,18 +25,11 @@ const LocalChanges = v.object({
 export type LocalChanges = v.InferOutput<typeof LocalChanges>;
 
 const noChanges: LocalChanges = { denied: [] };
-export const localChangesPath = (directory: string): string =>
-  join(directory, socketDirectory, "local-changes.json");
+const file = stateFile("local-changes.json", LocalChanges, 0o600);
+export const { path: localChangesPath, write: writeLocalChanges } = file;
 
 /** No changes if the file does not exist or is damaged. */
-export function readLocalChanges(directory: string): LocalChanges {
-  return readValidJson(localChangesPath(directory), LocalChanges) ?? noChanges;
-}
-
-export function writeLocalChanges(directory: string, changes: LocalChanges): void {
-  makeSocketDirectory(directory);
-  writeFileAtomic(localChangesPath(directory), `${JSON.stringify(changes)}\n`, 0o600);
-}
+export const readLocalChanges = (directory: string): LocalChanges => file.read(directory) ?? noChanges;
 
 /** A configuration with these changes. */
 export function withLocalChanges(

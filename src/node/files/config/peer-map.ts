@@ -1,14 +1,11 @@
 // peer-map.json: underlay addresses of peers, as the engine had them (health/paths/kept-peers.ts). With them in config.yml, this node
 // still reaches its peers while no lighthouse answers. The file is beside the control socket.
 
-import { join } from "node:path";
 import * as v from "valibot";
 import { boundedText } from "../../../base/text.ts";
-import { writeFileAtomic } from "../../../base/files.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
-import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
-import { readValidJson } from "../json-file.ts";
+import { stateFile } from "../json-file.ts";
 import { IpAddress } from "./local-changes.ts";
 import { keptPeersKey } from "./read-config.ts";
 
@@ -19,18 +16,12 @@ const PeerMap = v.pipe(
 );
 export type PeerMap = v.InferOutput<typeof PeerMap>;
 
-export const peerMapPath = (directory: string) => join(directory, socketDirectory, "peer-map.json");
+/** Readable for root alone: the map shows which peers this node knows. */
+const file = stateFile("peer-map.json", PeerMap, 0o600);
+export const { path: peerMapPath, write: writePeerMap } = file;
 
 /** Empty if the file does not exist or is damaged. */
-export function readPeerMap(directory: string): PeerMap {
-  return readValidJson(peerMapPath(directory), PeerMap) ?? {};
-}
-
-/** Readable for root alone: the map shows which peers this node knows. */
-export function writePeerMap(directory: string, map: PeerMap): void {
-  makeSocketDirectory(directory);
-  writeFileAtomic(peerMapPath(directory), `${JSON.stringify(map)}\n`, 0o600);
-}
+export const readPeerMap = (directory: string): PeerMap => file.read(directory) ?? {};
 
 /**
  * With the kept peers in static_host_map: the engine sends handshakes to these addresses also while no lighthouse answers. For

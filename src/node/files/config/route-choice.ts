@@ -1,14 +1,11 @@
 // route-choice.json: which router this node uses for a network behind several nodes (routing/failover.ts). config.yml gets the chosen
 // ones. The file is beside the control socket.
 
-import { join } from "node:path";
 import * as v from "valibot";
 import { boundedText } from "../../../base/text.ts";
-import { writeFileAtomic } from "../../../base/files.ts";
 import { holdsNetwork, parseNetwork } from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
-import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
-import { readValidJson } from "../json-file.ts";
+import { stateFile } from "../json-file.ts";
 import { IpAddress } from "./local-changes.ts";
 import { gatewaysKey, type Gateway } from "./read-config.ts";
 
@@ -18,17 +15,12 @@ const Routers = v.pipe(v.record(boundedText(64), IpAddress), v.maxEntries(4096))
 const RouteChoice = v.object({ via: Routers, kept: Routers });
 export type RouteChoice = v.InferOutput<typeof RouteChoice>;
 
-const routeChoicePath = (directory: string) => join(directory, socketDirectory, "route-choice.json");
+const file = stateFile("route-choice.json", RouteChoice, 0o600);
+export const { write: writeRouteChoice } = file;
 
 /** Empty if the file does not exist or is damaged. */
-export function readRouteChoice(directory: string): RouteChoice {
-  return readValidJson(routeChoicePath(directory), RouteChoice) ?? { via: {}, kept: {} };
-}
-
-export function writeRouteChoice(directory: string, choice: RouteChoice): void {
-  makeSocketDirectory(directory);
-  writeFileAtomic(routeChoicePath(directory), `${JSON.stringify(choice)}\n`, 0o600);
-}
+export const readRouteChoice = (directory: string): RouteChoice =>
+  file.read(directory) ?? { via: {}, kept: {} };
 
 /**
  * The control plane sends one entry for each router of a network, the preferred one last. The engine gets one of them: the chosen
