@@ -53,13 +53,13 @@ the nearest valid word.
 | 3 | the daemon is not reachable |
 | 4 | not registered, or credentials are missing |
 | 5 | permission denied |
-| 6 | the control plane is not reachable |
+| 6 | the control plane is not reachable, or cannot answer now |
 | 7 | access was revoked |
 | 10 | an update is available (\`--check\`) |
 | 78 | bad configuration |
 | 130, 143 | \`demo\`, or a question, was ended by Ctrl-C; \`demo\` by SIGTERM |
 
-With several organizations (\`--all\`) the worst result counts: 7, then 6, then 1.
+With several organizations (\`--all\`) the worst result counts: 7, then 6, then the highest number.
 
 ## JSON
 

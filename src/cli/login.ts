@@ -28,7 +28,7 @@ const profileHelp = "A name for the profile (default: the control plane's host n
 export const login: Implementation = {
   notes: `With a URL it signs in by a web browser, with whatever the control plane takes there: password, passkey, or a provider of
 identities. Where this machine has no browser, or with --device, it prints a code to type in a browser on any machine.
-With --api-base it signs in with e-mail and password, and makes this profile the chosen one. The password is not stored. The session is
+With --api-base it signs in with e-mail and password; the password is not stored. Both make this profile the chosen one. The session is
 in the keyring of this machine, else in a file that only you can read. It ends after some time without use (a day, unless
 the control plane says otherwise), and 90 days after the sign-in. With --access-token-file, the profile has that service
 token instead. Run again for the same profile, it signs in again.`,

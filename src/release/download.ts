@@ -5,6 +5,7 @@ import { statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
 import { takesEscapes, type System } from "../base/system.ts";
+import type { Step } from "../base/plan/plan.ts";
 import { readBytes } from "../base/open-file.ts";
 import { isReleaseUrl, shownAddress } from "./release-address.ts";
 
@@ -46,6 +47,10 @@ export async function fetchFile(
   if (isAbsolute(base)) return readLocal(join(base, name), options.maxBytes);
   return download(new URL(name, withSlash(base)).href, options, system);
 }
+
+/** The request of `fetchFile`; none if the release is in a directory. */
+export const planGet = (base: string, name: string): Step[] =>
+  isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: withSlash(shownAddress(base)) + name }];
 
 /** A line on standard error, redrawn on a terminal that takes escape sequences; otherwise nothing. `end` clears it. */
 export function makeProgress(label: string, { stderr: output, env }: Pick<System, "stderr" | "env">) {

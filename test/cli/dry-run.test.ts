@@ -174,6 +174,11 @@ test("overlay install, update and rollback", async () => {
   const { overlayBinary } = world.settings;
   const installed = await both(["overlay", "install", "--file", engine("1.10.3")], "");
   expect(installed.files).toEqual([overlayBinary]);
+  const check = await world.agent(["overlay", "update", "--check", "--version", "1.10.2"]);
+  expect([check.status, check.stdout]).toEqual([
+    0,
+    "No newer engine: 1.10.2 is offered, 1.10.3 is installed\n",
+  ]);
   const updated = await both(["overlay", "update", "--file", engine("1.11.0")], "");
   expect(updated.files.sort()).toEqual([overlayBinary, `${overlayBinary}.old`]);
   expect(changedIn(updated.before, updated.after).sort()).toEqual(updated.files);

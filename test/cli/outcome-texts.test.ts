@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { factsOf as drillFacts } from "../../src/cli/admin/nodes/drill.ts";
 import { factsOf } from "../../src/cli/admin/nodes/rollout.ts";
 import { outcomeText } from "../../src/cli/install/overlay-install.ts";
+import { noUpdateText } from "../../src/cli/install/self-update.ts";
 import { renderChecks } from "../../src/node/doctor/check.ts";
 
 test.each([
@@ -19,6 +20,15 @@ test.each([
   [{ from: "1.12.0", to: "1.12.0", changed: false }, "/e is already 1.12.0"],
 ])("an engine that was installed: %j", (outcome, text) => {
   expect(outcomeText({ path: "/e", ...outcome })).toBe(text);
+});
+
+test.each([
+  [{ from: "0.2.0", to: "0.2.0" }, "0.2.0 is the latest release\n"],
+  // Neither a requested version nor a mirror that is behind says which release is the latest.
+  [{ from: "0.2.0", to: "0.2.0", version: "0.2.0" }, "No newer release: 0.2.0 is offered, this is 0.2.0\n"],
+  [{ from: "0.2.0", to: "0.1.0" }, "No newer release: 0.1.0 is offered, this is 0.2.0\n"],
+])("a release that is not newer: %j", (outcome, text) => {
+  expect(noUpdateText(outcome)).toBe(text);
 });
 
 test("one warning of doctor is not several", () => {

@@ -115,11 +115,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin domain delete": adminCommand("Give a domain up: its addresses no longer count", domain, "remove"),
   "admin org create": adminCommand("Create an organization with its two CAs", org, "create"),
-  "admin org update": adminCommand(
-    "Change the certificate version, IPv6 network, name, CA rotation, visible names or reports of paths",
-    org,
-    "update",
-  ),
+  "admin org update": adminCommand("Change the settings of an organization", org, "update"),
   "admin org list": adminCommand("List the organizations", org, "list"),
   "admin org show": adminCommand("Show an organization and its settings", org, "show"),
   "admin org delete": adminCommand("Delete an organization and revoke all its nodes", org, "remove"),
@@ -215,7 +211,7 @@ export const adminCommands: CommandTable = {
     "create",
   ),
   "admin route update": adminCommand("Change the metric or the maintenance of routers", route, "update"),
-  "admin route delete": adminCommand("Let nodes route a network no longer", route, "remove"),
+  "admin route delete": adminCommand("Stop nodes from routing a network", route, "remove"),
   "admin flow list": adminCommand("List who talked to whom, by protocol and port", flow, "list"),
   "admin rule list": adminCommand(
     "List the firewall rules; traffic that no rule allows is refused",

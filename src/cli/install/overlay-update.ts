@@ -28,7 +28,7 @@ export const command: Implementation = {
         { ...rest, source: "release", changed: false, available },
         available
           ? `${rest.to} is available, ${rest.from ?? "none"} is installed\n`
-          : "The installed engine is the newest\n",
+          : noUpdateText({ ...rest, version: values.text("version") }),
       );
       return available ? 10 : 0;
     }
@@ -37,3 +37,17 @@ export const command: Implementation = {
     return runInstall(context, { restarts: true });
   },
 };
+
+/** Why nothing is newer. `version`: the requested one. `to` may be older: of a mirror that is behind, or a requested one. */
+function noUpdateText({
+  from,
+  to,
+  version,
+}: {
+  from: string | null;
+  to: string;
+  version?: string | undefined;
+}) {
+  if (from === to && version === undefined) return "The installed engine is the newest\n";
+  return `No newer engine: ${to} is offered, ${from ?? "none"} is installed\n`;
+}

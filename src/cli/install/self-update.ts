@@ -58,7 +58,7 @@ export const command: Implementation = {
       outcome,
       outcome.changed
         ? `${outcome.path} is now ${outcome.to} (was ${outcome.from})\n`
-        : `${outcome.to} is the latest release\n`,
+        : noUpdateText({ ...outcome, version }),
     );
   },
 };
@@ -86,7 +86,21 @@ async function check(request: UpdateRequest, { settings, system, output, log }: 
     { from, to: latest, source: "release", changed: false, available, ...given({ returned }) },
     available
       ? `${latest} is available, this is ${from}\n${rolledBackLine}`
-      : `${from} is the latest release\n`,
+      : noUpdateText({ from, to: latest, version: request.version }),
   );
   return available ? 10 : 0;
 }
+
+/** Why nothing is newer. `version`: the requested one. `to` may be older: of a mirror that is behind, or a requested one. */
+export const noUpdateText = ({
+  from,
+  to,
+  version,
+}: {
+  from: string;
+  to: string;
+  version?: string | undefined;
+}) =>
+  from === to && version === undefined
+    ? `${from} is the latest release\n`
+    : `No newer release: ${to} is offered, this is ${from}\n`;

@@ -35,7 +35,7 @@ export const permissionFlags = {
     "Networks behind this machine to route for the others, once an administrator approves: 192.168.7.0/24 (none: end it)",
   ),
   "advertise-exit": switchFlag("Offer this machine as an exit to the internet; an administrator approves it"),
-  "no-advertise-exit": switchFlag("Offer it no longer"),
+  "no-advertise-exit": switchFlag("Withdraw that offer"),
   flows: switchFlag("Let the organization know which flows there are, if it wants to: the usual"),
   "no-flows": switchFlag("Never report which flows there are on this machine"),
   "allow-updates": valueFlag(

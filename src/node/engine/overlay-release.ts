@@ -8,7 +8,13 @@ import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
-import { fetchFile, makeProgress, smallFileMs, type DownloadSystem } from "../../release/download.ts";
+import {
+  fetchFile,
+  makeProgress,
+  planGet,
+  smallFileMs,
+  type DownloadSystem,
+} from "../../release/download.ts";
 import { manifestName, maxArtifactBytes, signatureName, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
@@ -108,21 +114,15 @@ export function planEngineRelease(
   const { releaseUrl, version, sha256, isPinned = false } = source;
   const base = (releaseUrl ?? brand.engineReleaseUrl).replace("{version}", version ?? "{version}");
   const list = releaseKeys().length === 0 ? undefined : listBase(source, system);
-  const archive = planFetch(base, archiveName(system));
+  const archive = planGet(base, archiveName(system));
   if (list !== undefined)
-    return [...planFetch(list, manifestName), ...planFetch(list, signatureName), ...archive];
+    return [...planGet(list, manifestName), ...planGet(list, signatureName), ...archive];
   const isNewest = version === undefined && releaseUrl === undefined;
   return [
     ...(isNewest ? [{ step: "request", method: "GET", url: brand.engineLatestUrl } as const] : []),
-    ...(sha256 === undefined && !isPinned ? planFetch(base, sumFile) : []),
+    ...(sha256 === undefined && !isPinned ? planGet(base, sumFile) : []),
     ...archive,
   ];
-}
-
-/** The request of `fetchFile`, which reads a directory without one. */
-function planFetch(base: string, name: string): Step[] {
-  if (isAbsolute(base)) return [];
-  return [{ step: "request", method: "GET", url: shownAddress(base).replace(/\/?$/, "/") + name }];
 }
 
 /** Where the signed list is. Undefined if there is no address, and the caller knows a hash. */

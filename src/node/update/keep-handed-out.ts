@@ -1,11 +1,11 @@
 // Downloads and checks archives of signed releases, and keeps one beside an installation that hands it to other machines.
 
-import { isAbsolute, join } from "node:path";
+import { join } from "node:path";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
-import { fetchFile, FileMissing, makeProgress } from "../../release/download.ts";
+import { fetchFile, FileMissing, makeProgress, planGet } from "../../release/download.ts";
 import { keepRelease, keptRelease } from "../../release/kept-release.ts";
 import {
   artifactsFor,
@@ -14,7 +14,6 @@ import {
   type Download,
   type Manifest,
 } from "../../release/manifest.ts";
-import { shownAddress } from "../../release/release-address.ts";
 import type { System } from "../../base/system.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { checkRelease, fetchRelease } from "../../release/published-release.ts";
@@ -69,12 +68,6 @@ async function findOwnRelease(places: Places, system: System) {
   // 0: no release counts as older than one that was seen.
   return { published, manifest: checkRelease(published, request, 0, system) };
 }
-
-/** The request for a file of a release; none if the release is in a directory. */
-export const planGet = (base: string, name: string): Step[] =>
-  isAbsolute(base)
-    ? []
-    : [{ step: "request", method: "GET", url: `${shownAddress(base).replace(/\/?$/, "/")}${name}` }];
 
 /** The first of these that is there, as it was signed: a control plane may have the .tar.gz alone. */
 export async function fetchArchive(

@@ -17,6 +17,7 @@ import { planChanges } from "../../platform/machine-changes.ts";
 import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
+import { planGet } from "../../release/download.ts";
 import { readMember } from "../../release/archive.ts";
 import { isKept, keepRelease, keptRelease } from "../../release/kept-release.ts";
 import { artifactFor, artifactsFor, manifestName, signatureName } from "../../release/manifest.ts";
@@ -59,14 +60,7 @@ import {
   versionOf,
   type Places,
 } from "./update-trial.ts";
-import {
-  archiveToKeep,
-  artifactsToKeep,
-  fetchArchive,
-  keepArchive,
-  planGet,
-  planKept,
-} from "./keep-handed-out.ts";
+import { archiveToKeep, artifactsToKeep, fetchArchive, keepArchive, planKept } from "./keep-handed-out.ts";
 
 type UpdateOutcome = {
   from: string;

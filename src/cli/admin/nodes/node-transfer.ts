@@ -18,7 +18,7 @@ export const transfer: Implementation = {
     ...orgArg,
     ...nodeArg,
     to: valueFlag("EMAIL", "The member whose node it becomes"),
-    "to-organization": switchFlag("It becomes the organization's"),
+    "to-organization": switchFlag("Give the node to the organization"),
   },
   examples: [
     `${brand.executable} admin node transfer acme laptop --to ada@example.org`,

@@ -111,7 +111,7 @@ export const verifyReport: Implementation = {
     "named when you asked for the report. Without one of them, it says what is unproved. Exit status 1: something is wrong, " +
     "unproved or doubtful.",
   args: {
-    FILE: wordArg("Read this report, which `policy test --report` wrote"),
+    FILE: wordArg("Read this report, which `policy test` or `policy get` wrote with --report"),
     key: valueFlag("FILE", "Read the order key of the organization, or node-config.json of a node"),
     head: valueFlag("HASH", "A hash of the audit log that you noted earlier"),
   },

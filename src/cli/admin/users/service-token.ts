@@ -19,7 +19,7 @@ rights over users, tokens, CAs and settings. It is printed once.`,
   args: {
     ...orgArg,
     NAME: wordArg("A name that identifies it"),
-    role: valueFlag("member|admin", "member reads, admin changes nodes, rules and settings", {
+    role: valueFlag("member|admin", "member reads, admin changes nodes, groups, rules and webhooks", {
       default: "member",
     }),
     expires: valueFlag("D", "Lifetime of the token, at most 366d (default: 90d)"),
