@@ -18,9 +18,10 @@ import {
 } from "../../../base/yaml.ts";
 import { withDataPlane, type DataPlane } from "./data-plane.ts";
 import { readLocalChanges, withLocalChanges } from "./local-changes.ts";
-import { readPeerMap, withPeerMap } from "./peer-map.ts";
+import { byEachAddress, readPeerMap, withPeerMap } from "./peer-map.ts";
 import { readRouteChoice, withRouteChoice } from "./route-choice.ts";
 import { withExit } from "../granted/exits.ts";
+import { maskedNetworks } from "../granted/networks.ts";
 import { refuseForeignFiles } from "../own-files.ts";
 import { readMappingState, withMapping } from "../mapping-state.ts";
 import { readTcpState, withTcpAddresses } from "../tcp-state.ts";
@@ -64,7 +65,8 @@ export function finishConfig(
   let own = withRouteChoice(config, readRouteChoice(directory));
   // Without the control socket nothing heals tunnels, so nothing would end these changes.
   if (localApi) own = withLocalChanges(own, readLocalChanges(directory));
-  own = withPeerMap(own, readPeerMap(directory));
+  const networks = maskedNetworks(readTextIfThere(paths.cert) ?? "");
+  own = withPeerMap(own, byEachAddress(readPeerMap(directory), directory, networks));
   own = withTcpAddresses(own, readTcpState(directory));
   own = withMapping(own, readMappingState(directory));
   own = withDataPlane(own, dataPlane);

@@ -3,8 +3,10 @@
 
 import * as v from "valibot";
 import { boundedText } from "../../../base/text.ts";
+import { isWithin, parseNetworks } from "../../../base/ip.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
 import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
+import { indexHosts, readAllHosts } from "../hosts.ts";
 import { stateFile } from "../json-file.ts";
 import { IpAddress } from "./local-changes.ts";
 import { keptPeersKey } from "./read-config.ts";
@@ -22,6 +24,24 @@ export const { path: peerMapPath, write: writePeerMap } = file;
 
 /** Empty if the file does not exist or is damaged. */
 export const readPeerMap = (directory: string): PeerMap => file.read(directory) ?? {};
+
+/**
+ * The map with an entry for each address that hosts.json, or the seal, knows of a peer, within these networks: the engine looks up the
+ * one that a packet goes to.
+ */
+export function byEachAddress(map: PeerMap, directory: string, networks: readonly string[]): PeerMap {
+  const peers = Object.entries(map);
+  const hosts = peers.length === 0 ? undefined : readAllHosts(directory);
+  if (hosts === undefined) return map;
+  const index = indexHosts(hosts, "");
+  const inside = parseNetworks(networks);
+  const others = peers.flatMap(([peer, remotes]) =>
+    (index.byAddress(peer)?.addresses ?? [])
+      .filter((address) => isWithin(address, inside))
+      .map((address): [string, string[]] => [address, remotes]),
+  );
+  return { ...Object.fromEntries(others), ...map };
+}
 
 /**
  * With the kept peers in static_host_map: the engine sends handshakes to these addresses also while no lighthouse answers. For

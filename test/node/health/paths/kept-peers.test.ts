@@ -4,11 +4,13 @@ import { join } from "node:path";
 import { KeptPeers, type KeptSeen } from "../../../../src/node/health/paths/kept-peers.ts";
 import { madeHandshakes } from "../../../../src/node/health/handshakes.ts";
 import {
+  byEachAddress,
   readPeerMap,
   withPeerMap,
   writePeerMap,
   type PeerMap,
 } from "../../../../src/node/files/config/peer-map.ts";
+import { writeHosts } from "../../../../src/node/files/hosts.ts";
 import { overlayRoles, staticHosts } from "../../../../src/node/files/config/read-config.ts";
 import { stringifyYaml } from "../../../../src/base/yaml.ts";
 import { temporaryDirectory } from "../../../support/temporary.ts";
@@ -295,6 +297,32 @@ test("in config.yml, what the control plane says of hubs stands above kept peers
   expect(withPeerMap({ ...config, lighthouse: { am_lighthouse: true } }, map)["static_host_map"]).toEqual(
     config.static_host_map,
   );
+});
+
+test("the engine gets a peer by each of its addresses that are in networks of the certificate", () => {
+  using directory = temporaryDirectory();
+  const map = { "10.77.0.2": ["203.0.113.2:1"], "10.77.0.3": ["203.0.113.3:1"] };
+  const networks = ["10.77.0.0/16", "fd77::/64"];
+  expect(byEachAddress(map, directory.path, networks)).toEqual(map);
+  const node = (id: number, name: string, ip6: string) => ({ id, name, ip: `10.77.0.${id}`, ip6 });
+  const nodes = [node(2, "two", "fd77::2"), node(3, "three", "fd78::3"), node(4, "four", "fd77::4")];
+  writeHosts(directory.path, { schema: 1, version: 1, view: "all", nodes, aliases: [] });
+  const both = { ...map, "fd77::2": ["203.0.113.2:1"] };
+  expect(byEachAddress(map, directory.path, networks)).toEqual(both);
+  // In a sealed network, the seal gives the second address, also one that hosts.json does not have.
+  const self = {
+    schema: 1,
+    node_id: 1,
+    name: "one",
+    org_slug: "acme",
+    ip_address: "10.77.0.1",
+    network: "10.77.0.0/16",
+  };
+  const roles = { mode: "server", is_lighthouse: false, is_relay: false, config_version: 1 };
+  const sealed_names = { three: ["fd77::33", "10.77.0.3"] };
+  const config = { ...self, ...roles, registered_at: "2026-01-01T00:00:00Z", sealed_names };
+  writeFileSync(join(directory.path, "node-config.json"), JSON.stringify(config));
+  expect(Object.keys(byEachAddress(map, directory.path, networks))).toContain("fd77::33");
 });
 
 test("the port that the engine got is kept for its next start, once, and not where the configuration has one", async () => {
