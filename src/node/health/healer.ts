@@ -62,8 +62,8 @@ export class Healer {
   /** Healings for the control plane, oldest first. A reporter removes those that arrived. */
   readonly healings: Healing[] = [];
   #state: HealingState;
-  /** Undefined: config.yml has what the state says. `close`: tunnels to close afterwards. */
-  #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
+  /** What config.yml has of the state. After a failure it may have more. */
+  #applied: LocalChanges;
   /** Tunnels, by index, for which completeAddresses() has nothing left to do. */
   #complete: ReadonlySet<number> = new Set();
   /** By address: when completeAddresses() made its tunnel anew, monotonic ms. */
@@ -89,8 +89,7 @@ export class Healer {
     const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
     const relays = inherited.relays && { chosen: inherited.relays, reviewAt: until };
     this.#state = saved?.state ?? { ...initialHealing, denials, relays, tryPromote: inherited.try_promote };
-    const changes = changesOf(this.#state);
-    if (!Bun.deepEquals(changes, inherited)) this.#unapplied = { changes, close: [] };
+    this.#applied = inherited;
   }
 
   /** The state that the next process goes on with. */
@@ -113,8 +112,9 @@ export class Healer {
     const { state, actions } = decide(this.#state, seen);
     this.#state = state;
     for (const action of actions) await this.#execute(action);
-    if (this.#unapplied !== undefined && seen.now >= this.#notBefore)
-      await this.#apply(this.#unapplied, seen.now);
+    const changes = changesOf(state);
+    const isApplied = this.#failures === 0 && Bun.deepEquals(changes, this.#applied);
+    if (!isApplied && seen.now >= this.#notBefore) await this.#apply(changes, seen.now);
     await this.#askForAddresses(seen);
     return urgentFor(this.#state, seen);
   }
@@ -182,8 +182,6 @@ export class Healer {
       log[isGood ? "info" : "warn"](sentences[action.what], { team: slug, ...action.evidence });
       const result = reportedResults[action.what];
       if (result !== undefined) this.#report(action.evidence.address, result, action.evidence);
-    } else if (action.do === "apply") {
-      this.#unapplied = { changes: changesOf(this.#state), close: action.close };
     } else {
       const { relay } = action.evidence;
       if (relay !== undefined) this.#report(relay, "relay_left", action.evidence);
@@ -223,16 +221,18 @@ export class Healer {
     }
   }
 
-  /** On a failure, such as a full disk, step() tries again, after pauses that grow, because each attempt reloads the engine. */
-  async #apply(
-    { changes, close }: { changes: LocalChanges; close: readonly string[] },
-    now: number,
-  ): Promise<void> {
+  /**
+   * Applies the changes, then closes the tunnels of the newly denied addresses, so that they use a relay. On a failure, such as a full
+   * disk, step() tries again, after pauses that grow, because each attempt reloads the engine.
+   */
+  async #apply(changes: LocalChanges, now: number): Promise<void> {
     try {
       await this.#deps.apply(changes);
-      this.#unapplied = undefined;
+      const { denied } = this.#applied;
+      this.#applied = changes;
       this.#failures = 0;
-      for (const address of close) await this.#close(address);
+      for (const { peer, underlay } of this.#state.denials)
+        if (!denied.includes(underlay)) await this.#close(peer);
     } catch (error) {
       this.#notBefore = now + Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures);
       this.#failures += 1;

@@ -66,8 +66,6 @@ export type Evidence = {
 
 export type Action =
   | { do: "close"; address: string; evidence: Evidence }
-  /** The state has other local changes now: write them, reload, and close these tunnels, so that they use a relay. */
-  | { do: "apply"; close: readonly string[] }
   | {
       do: "tell";
       what: "denied" | "healed" | "relayed" | "no effect" | "given up" | "lifted";
@@ -160,10 +158,6 @@ export function decide(
     ...state,
     peers: filterEntries(state.peers, (address, known) => observed.has(address) || isRecent(known, seen)),
   };
-  if (!Bun.deepEquals(changesOf(state), changesOf(before))) {
-    const newDenials = state.denials.filter((each) => !before.denials.includes(each));
-    actions.push({ do: "apply", close: newDenials.map(({ peer }) => peer) });
-  }
   return { state, actions };
 }
 

@@ -111,6 +111,28 @@ test("a change that fails is tried again with the next look", async () => {
   expect(done.slice(1)).toEqual(['apply {"denied":["203.0.113.7"]}', "close 10.77.0.7"]);
 });
 
+test("an address that is denied while the denial of another one waits: both tunnels are closed afterwards", async () => {
+  const { healer, done } = makeHealer({ fails: 2 });
+  const both = (now: number, web: number, db: number): ObservedPeers => {
+    const { peers, ...rest } = look(now, web);
+    const [peer, ...others] = peers;
+    if (peer === undefined) throw new Error("A peer");
+    const tunnel = { index: db, remote: "203.0.113.8:4242", relays: [], counter: 1, since: 0 };
+    return { ...rest, peers: [peer, { ...peer, address: "10.77.0.8", name: "db", tunnel }, ...others] };
+  };
+  await healer.step(both(14 * second, 1, 1));
+  // The first denial, and its failure; then the second one, before the first could be applied.
+  await healer.step(both(20 * second, 2, 1));
+  await healer.step(both(21 * second, 2, 2));
+  done.length = 0;
+  await healer.step(both(25 * second, 2, 2));
+  expect(done).toEqual([
+    'apply {"denied":["203.0.113.7","203.0.113.8"]}',
+    "close 10.77.0.7",
+    "close 10.77.0.8",
+  ]);
+});
+
 test("a change that fails for an hour is tried with growing pauses", async () => {
   const { healer, said } = makeHealer({ fails: 10_000 });
   await healer.step(look(14 * second, 1));
