@@ -147,19 +147,22 @@ const isThere = (path: string): boolean => [path, stoppedCopyPath(path)].some((e
 /** Held by the daemon that uses the database. */
 export const stateLockPath = (path: string): string => `${path}.lock`;
 
+/** How often files that change are read again. A daemon writes a few times a minute. */
+const mostReadings = 20;
+
 /** The records for a plan. Reads a copy, because SQLite creates files beside a database that it only reads. */
 export function peekRecords(
   path: string,
   log: StateLog,
   now: () => number,
   configRoot: string,
+  read: typeof readBytes = readBytes,
 ): Map<string, OrganizationRecord> {
   if (!isThere(path) || !isStateOf(path, configRoot)) return new Map();
   const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-`));
   const copy = join(directory, "state.db");
   try {
-    for (const suffix of ["", "-wal", ".stopped"])
-      if (existsSync(path + suffix)) writeNewFile(copy + suffix, readBytes(path + suffix), 0o600);
+    for (const [suffix, bytes] of readTogether(path, read)) writeNewFile(copy + suffix, bytes, 0o600);
     // The copy is replaced here, the database itself at the daemon's start.
     const damage = `${path} is damaged: the daemon would rename it and create a new one`;
     const store = openState(copy, { warn: log.warn, error: () => log.warn(damage) }, now);
@@ -170,6 +173,26 @@ export function peekRecords(
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
+}
+
+/**
+ * The files of the state by suffix, as they were at one moment. A running daemon admits no second connection, and may write between
+ * two reads: then they are read again.
+ */
+function readTogether(path: string, read: typeof readBytes): Map<string, Buffer> {
+  const readAll = () =>
+    new Map(
+      ["", "-wal", ".stopped"]
+        .filter((suffix) => existsSync(path + suffix))
+        .map((suffix) => [suffix, read(path + suffix)]),
+    );
+  let files = readAll();
+  for (let again = 0; again < mostReadings; again++) {
+    const before = files;
+    files = readAll();
+    if (Bun.deepEquals(before, files)) break;
+  }
+  return files;
 }
 
 const warnOfUnreadable = (log: StateLog) => (slug: string) =>

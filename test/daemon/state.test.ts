@@ -174,6 +174,28 @@ test("a damaged copy of what is stopped is written again, and is not needed", ()
   }
 });
 
+test("peekRecords() reads what one transaction wrote, although a daemon writes meanwhile", () => {
+  const daemon = open();
+  const slugs = Array.from({ length: 400 }, (_, at) => `org-${at}`);
+  const write = (turn: number) => {
+    const record = { ...up, lastCheckinAt: String(turn).padEnd(250) };
+    daemon.putRecords(new Map(slugs.map((slug) => [slug, record])), undefined);
+  };
+  write(0);
+  let reads = 0;
+  // Between the database and its log: so much that the log is moved into the database, and begun anew.
+  const read = (file: string) => {
+    if (file.endsWith("-wal") && reads++ === 0) for (let turn = 1; turn < 60; turn++) write(turn);
+    return readFileSync(file);
+  };
+  const records = peekRecords(path, log, Date.now, directory, read);
+  daemon.close();
+  expect(logged).toEqual([]);
+  expect([...records.values()].map(({ lastCheckinAt }) => lastCheckinAt?.trim())).toEqual(
+    slugs.map(() => "59"),
+  );
+});
+
 test("an unreadable record is ignored, the others stay", () => {
   const first = open();
   first.putRecord("acme", up);
