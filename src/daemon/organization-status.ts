@@ -88,7 +88,8 @@ export class OrganizationStatus {
     const fresh = readFacts(this.#configRoot, slug);
     // The file system's clock could hide a second change within the same tick: cache only what is old enough.
     const isSettled = changedAt !== undefined && this.#system.now() - changedAt > settledMs;
-    if (isSettled) this.#cache.set(slug, { ...fresh, changedAt });
+    // A failure may pass without a change of the files, such as one of a process that had too many files open.
+    if (isSettled && fresh.problem === undefined) this.#cache.set(slug, { ...fresh, changedAt });
     return fresh;
   }
 }
