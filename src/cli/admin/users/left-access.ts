@@ -54,11 +54,11 @@ export function tokensOf({ access_left: left, access_revoked: revoked }: AccessR
  * e-mail address. `fields`: those of --json beside the report. `done`: what the command did, in words.
  */
 export function resultOfEnding(
-  output: CommandOutput,
+  output: Pick<CommandOutput, "json" | "result" | "say">,
   { subject, fields, done }: { subject: string; fields: object; done: string },
-  { access_left, access_left_total, access_revoked, access_revoked_total }: AccessReport,
+  report: AccessReport,
 ): void {
-  const report = { access_left, access_left_total, access_revoked, access_revoked_total };
+  const { access_left, access_left_total, access_revoked, access_revoked_total } = report;
   const revoked = linesOf(access_revoked, access_revoked_total, (each) => `Revoked ${nameOfItem(each)}`);
   output.result({ ...fields, ...report }, [done, ...revoked].map((line) => `${line}\n`).join(""));
   // The result of --json has it.

@@ -91,17 +91,9 @@ export const memberUpdate: Implementation = {
       }),
     );
     if (changed === undefined) return;
-    // The report has a place of its own in the result.
-    const {
-      access_left: _,
-      access_left_total: __,
-      access_revoked: ___,
-      access_revoked_total: ____,
-      ...member
-    } = changed;
-    const fields = { ...member, tokens_left: tokensOf(changed).tokens_left };
-    const done = `${member.email} ${member.state === "invited" ? "is invited as" : "is now"} ${member.role} of ${slug}`;
-    resultOfEnding(output, { subject: member.email, fields, done }, changed);
+    const fields = { ...changed, tokens_left: tokensOf(changed).tokens_left };
+    const done = `${changed.email} ${changed.state === "invited" ? "is invited as" : "is now"} ${changed.role} of ${slug}`;
+    resultOfEnding(output, { subject: changed.email, fields, done }, changed);
   },
 };
 

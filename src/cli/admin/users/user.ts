@@ -89,13 +89,12 @@ function activationCommand(verb: "enable" | "disable"): Implementation {
         request(usersApi.update, { id: (await userByEmail(api, address)).id }, body),
       );
       if (report === undefined) return;
-      const fields = { email: address, is_active: isEnabled };
       const done = `User ${address} is ${verb}d`;
-      if (isEnabled) context.output.result(fields, `${done}\n`);
+      if (isEnabled) context.output.result({ email: address, is_active: true }, `${done}\n`);
       else
         resultOfEnding(
           context.output,
-          { subject: address, fields: { ...fields, ...tokensOf(report) }, done },
+          { subject: address, fields: { ...report, ...tokensOf(report) }, done },
           report,
         );
     },
