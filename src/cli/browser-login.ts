@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
+import { inWords } from "../base/quantities.ts";
 import type { Client } from "../node/contact/requests/client.ts";
 import type { Context } from "./command.ts";
 import { request } from "../api/request.ts";
@@ -20,7 +21,7 @@ export async function signInByBrowser(
     browser === undefined
       ? await signInByCode(client, system, ({ address, code, endsInS }) =>
           output.say(
-            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${endsInS / 60} minutes:\n  ${code}\nType no code that somebody else sent you: that machine would be signed in as you.`,
+            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${inWords(endsInS * 1000)}:\n  ${code}\nType no code that somebody else sent you: that machine would be signed in as you.`,
           ),
         )
       : await signInHere(client, system, { base, browser }, (address) =>

@@ -4,6 +4,7 @@ import { given } from "../../base/given.ts";
 import { enrollmentsApi } from "../../api/enrollments.ts";
 import { brand } from "../../brand.ts";
 import { AppError, hasCode } from "../../base/errors.ts";
+import { inWords } from "../../base/quantities.ts";
 import type { Joining } from "./join.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context } from "../command.ts";
@@ -132,7 +133,7 @@ async function askUser(base: string, { slug, name }: Wanted, context: Context) {
       else
         output.say(
           `Open this page in a browser, on any machine, and sign in:\n  ${address}\n` +
-            `Type these four words there, within ${endsInS / 60} minutes:\n  ${words.join(" ")}\n` +
+            `Type these four words there, within ${inWords(endsInS * 1000)}:\n  ${words.join(" ")}\n` +
             "This machine then goes on by itself. Do not tell anyone else the words.",
         );
     },

@@ -11,6 +11,7 @@ import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
 import { enrollmentsApi } from "../../api/enrollments.ts";
 import { request } from "../../api/request.ts";
 import { AppError, hasCode } from "../../base/errors.ts";
+import { inWords } from "../../base/quantities.ts";
 import { writeFileAtomic } from "../../base/files.ts";
 import { wordsOfKey } from "../../protocol/key-words.ts";
 import { fingerprintOfHostKey, makeHostKey, makeNodeKey, publicPemOfHostKey } from "../../pki/keys.ts";
@@ -110,9 +111,13 @@ async function poll(
       if (!isPassing(error)) throw error;
     }
   }
-  throw new AppError("enrollment_ended", `No user confirmed this machine within ${expires_in / 60} minutes`, {
-    hint: "Run the command again: it shows another address and other words.",
-  });
+  throw new AppError(
+    "enrollment_ended",
+    `No user confirmed this machine within ${inWords(expires_in * 1000)}`,
+    {
+      hint: "Run the command again: it shows another address and other words.",
+    },
+  );
 }
 
 /** Stores what was confirmed, for the registration that follows and for a run after a kill. */

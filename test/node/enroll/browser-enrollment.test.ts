@@ -113,8 +113,18 @@ test("keys of another registration that was interrupted are not those of the wor
 });
 
 test("nobody confirms: the wait ends with a sentence and leaves nothing", async () => {
+  // The control plane chooses the time, such as 100 seconds.
+  const { fetch } = world.system;
+  world.system.fetch = async (url, init) => {
+    const answer = await fetch(url, init);
+    if (!url.endsWith("/enrollments/")) return answer;
+    return Response.json({ ...((await answer.json()) as object), expires_in: 100 }, answer);
+  };
   const late = await rejection(wait(async () => {}));
-  expect(late).toMatchObject({ code: "enrollment_ended" });
+  expect(late).toMatchObject({
+    code: "enrollment_ended",
+    message: "No user confirmed this machine within 2 minutes",
+  });
   expect(late.details.hint).toContain("again");
   expect(readdirSync(world.root)).toEqual([]);
 });
