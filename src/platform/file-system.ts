@@ -19,6 +19,10 @@ export const renamesOpenDirectories = !isWindows;
 /** How to open a file that is then synced: on Windows only a handle that may write can sync. */
 export const syncAccess = isWindows ? "update" : "read";
 
+/** Bytes of a socket's path. The kernel needs room for a final zero too: it has 108 bytes on Linux (unix(7)), 104 on macOS (unix(4)). */
+export const longestSocketPath = (platform: NodeJS.Platform = process.platform): number =>
+  platform === "linux" ? 107 : 103;
+
 /** Like rename(2). On Windows it retries for 2 s, because a virus scanner may have just opened the file. */
 export function rename(from: string, to: string): void {
   for (let tries = 1; ; tries++) {

@@ -7,14 +7,12 @@ import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
+import { longestSocketPath } from "../../platform/file-system.ts";
 
 /** `configRoot`: clients refuse a daemon that runs the organizations of another one. */
 export type LocalAddress = ({ kind: "socket"; path: string } | { kind: "pipe"; name: string }) & {
   configRoot?: string;
 };
-
-/** In bytes: the kernel has room for 108, with a final zero (unix(7)). */
-const longestPath = 107;
 
 /** Masks with which the socket is made: only root may connect, or root and the group. */
 const maskForRoot = 0o177;
@@ -36,10 +34,11 @@ export async function listenLocal<Data>(
   if (address.kind === "pipe")
     return Bun.listen<Data>({ unix: address.name, socket: handlers, allowHalfOpen: true });
   const { path } = address;
-  if (Buffer.byteLength(path) > longestPath)
+  const longest = longestSocketPath();
+  if (Buffer.byteLength(path) > longest)
     throw new AppError(
       "bad_configuration",
-      `The path of the socket is longer than ${longestPath} bytes: ${path}`,
+      `The path of the socket is longer than ${longest} bytes: ${path}`,
     );
   makeSocketDirectory(dirname(path), access);
   // The lock is held until the process ends.
@@ -56,11 +55,13 @@ function listenOnSocket<Data>(
   handlers: Bun.SocketHandler<Data>,
 ): { stop(): void } {
   const umask = process.umask(access.groupId === undefined ? maskForRoot : maskForGroup);
+  let listener: { stop(closesConnections: boolean): void } | undefined;
   try {
-    const listener = Bun.listen<Data>({ unix: path, socket: handlers, allowHalfOpen: true });
+    listener = Bun.listen<Data>({ unix: path, socket: handlers, allowHalfOpen: true });
     if (access.groupId !== undefined) chownSync(path, -1, access.groupId);
-    return { stop: () => listener.stop(true) };
+    return { stop: () => listener?.stop(true) };
   } catch (error) {
+    listener?.stop(true);
     throw fromSystemError(`listen on ${path}`, error);
   } finally {
     process.umask(umask);

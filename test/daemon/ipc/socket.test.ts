@@ -4,6 +4,8 @@ import { describe, expect, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
+import { isAnswered } from "../../../src/daemon/ipc/transport.ts";
+import { longestSocketPath } from "../../../src/platform/file-system.ts";
 import { failureOf, ownGroup, system, useIpc } from "../../support/ipc.ts";
 
 const { place, serve } = useIpc();
@@ -53,6 +55,17 @@ describe("the socket", () => {
     place.path = join(place.directory, "x".repeat(108));
     expect((await failureOf(serve())).code).toBe("bad_configuration");
   });
+});
+
+test("a path of a socket has 103 bytes on macOS, whose kernel has room for 104 with the final zero", () => {
+  expect([longestSocketPath("darwin"), longestSocketPath("linux")]).toEqual([103, 107]);
+});
+
+test("a socket that cannot be given to its group does not listen", async () => {
+  place.path = join(place.directory, "cmd.sock");
+  const noGroup = 2 ** 40;
+  expect((await failureOf(serve({ access: { groupId: noGroup } }))).message).toContain("Cannot listen on");
+  expect(await isAnswered(place.path)).toBe(false);
 });
 
 describe("a client without a daemon", () => {
