@@ -45,7 +45,7 @@ export function makeLocalSync(
   // Stands for a control plane that has nothing new.
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
   const isWhole = makeDamageWatch(organization);
-  /** The surroundings at a failed check; undefined: the last check did not fail. */
+  /** The surroundings at a failed check, while they last. */
   let failedWith: string[] | undefined;
   return async () => {
     const state = readSyncState(directory);
@@ -61,7 +61,10 @@ export function makeLocalSync(
     });
     const isUnchanged =
       Bun.deepEquals(surroundings, state.surroundings) && hasChosenSettings(organization, state);
-    if (isChecked(state) && isWhole() && isUnchanged) return state;
+    if (isChecked(state) && isWhole() && isUnchanged) {
+      failedWith = undefined;
+      return state;
+    }
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");

@@ -4,6 +4,8 @@ import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
+import { makeLocalSync } from "../../../src/node/contact/local-sync.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { generationFile, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
@@ -221,6 +223,35 @@ test("laptop loses the route when it joins the network behind it, and gets it ba
   routed();
   await sync(control);
   expect(readSyncState(here.organization.directory)?.surroundings).toBeUndefined();
+});
+
+test("laptop that could not apply this the last time tries again when it comes back", async () => {
+  routed("192.168.1.0/24");
+  await sync();
+  let fails = true;
+  const engine = async () => {
+    if (fails) throw new Error("busy");
+    return noneInUse;
+  };
+  const { log, system } = here.world;
+  const look = makeLocalSync(here.organization, {
+    control: makeControl(),
+    engine,
+    command: "test",
+    log,
+    system,
+  });
+  attach("192.168.1.20/24");
+  await look();
+  fails = false;
+  // Not without a change of the networks.
+  await look();
+  expect(routes()).toEqual(["192.168.1.0/24"]);
+  attach();
+  await look();
+  attach("192.168.1.20/24");
+  await look();
+  expect(routes()).toEqual([]);
 });
 
 test("own tunnel does not count as a network of this machine", async () => {
