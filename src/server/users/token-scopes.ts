@@ -23,12 +23,16 @@ export function requireScope(
   // A token of an earlier release, which has no scopes.
   if (scopes === null) return;
   const held = scopes.split(" ");
-  const mayRead = (method === "GET" || reads === true) && held.includes("read");
-  if (mayRead || (scope !== undefined && held.includes(scope))) return;
-  const needed = scope ?? (method === "GET" ? "read" : undefined);
+  const enough = [
+    ...(method === "GET" || reads === true ? ["read"] : []),
+    ...(scope === undefined ? [] : [scope]),
+  ];
+  if (enough.some((each) => held.includes(each))) return;
   throw new AppError("token_scope", `This service token has the scopes ${held.join(", ")}.`, {
     hint:
-      needed === undefined ? "No scope permits this: sign in as a user." : `This needs the scope ${needed}.`,
+      enough.length === 0
+        ? "No scope permits this: sign in as a user."
+        : `This needs the scope ${enough.join(" or ")}.`,
   });
 }
 

@@ -87,6 +87,16 @@ describe("a new token", () => {
     expect(json).toMatchObject({ scopes: ["read", "nodes", "policy", "webhooks"], networks: null });
   });
 
+  test("that may not read is told the least scope that it needs", async () => {
+    const { token } = await make({ scopes: ["nodes"] });
+    const hintOf = async (...request: Parameters<typeof send>) =>
+      ((await send(...request)).json as { hint?: string }).hint;
+    expect(await hintOf(token, group)).toBe("This needs the scope policy.");
+    expect(await hintOf(token, ["GET", "events/", undefined])).toBe("This needs the scope read.");
+    expect(await hintOf(token, ["GET", "groups/", undefined])).toBe("This needs the scope read or policy.");
+    expect(await hintOf(token, ["PATCH", "", {}])).toBe("No scope permits this: sign in as a user.");
+  });
+
   test.each([[{ scopes: ["ca"] }], [{ scopes: [] }], [{ networks: ["here"] }], [{ networks: [] }]])(
     "is refused with %p",
     async (body) => expect((await ask(body)).status).toBe(400),
