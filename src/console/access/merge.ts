@@ -117,10 +117,11 @@ export function mergeRules(
     const replacement = replacements.get(rule);
     return replacement === undefined ? [] : [{ ...replacement, id: rule.id }];
   });
-  // New rules: those of both sides that no rule of the result equals. An id that a rule of `theirs` has is not used again.
-  const contents = new Set(rules.map(contentOf));
+  // New rules: those of both sides that are no rule of the result already. An id that a rule of `theirs` has is not used again.
+  const identities = new Set(rules.map(identityOf));
   for (const rule of [...added, ...mine.filter(({ id }) => !known.has(id))]) {
-    if (contents.has(contentOf(rule))) continue;
+    if (identities.has(identityOf(rule))) continue;
+    identities.add(identityOf(rule));
     // A rule with an id above 0 is stored already, or others have deleted it: here it is a new one.
     const isTaken = rules.some(({ id }) => id === rule.id);
     rules.push(isTaken || rule.id > 0 ? { ...rule, id: newId([...rules, ...mine]) } : rule);

@@ -115,6 +115,19 @@ test("my edit of a rule that another user deleted is a new rule, if I choose it"
   expect(merged([rule(1)], [rule(1)]).clashes).toEqual([]);
 });
 
+test("rules of two users that differ in their description alone are one rule", () => {
+  const added = (id: number, description: string) => [...base, rule(id, { ports: "8080", description })];
+  expect(mergeRules(base, added(-1, "mine"), added(9, "theirs")).rules).toEqual(added(9, "theirs"));
+  const [first, ...rest] = base;
+  if (first === undefined) throw new Error("A rule");
+  const twice = [...rest, rule(-1, { ports: "8080" }), rule(-2, { ports: "8080", description: "again" })];
+  expect(mergeRules(base, [first, ...twice], base).rules).toEqual([
+    first,
+    ...rest,
+    rule(-1, { ports: "8080" }),
+  ]);
+});
+
 test("edits made while others are saved are put on the rules under their new numbers", () => {
   const sent = [rule(1), closed, rule(-1, { ports: "53" })];
   const saved = [rule(1), { ...closed, id: 12 }, rule(13, { ports: "53" })];
