@@ -78,7 +78,7 @@ export function AnswerTogether({
       <p>
         {isApproval
           ? "They join within seconds. Compare their keys with those that the machines show:"
-          : "The machines are told that they were refused. Their join keys still work."}
+          : "The machines are told that they were refused. Any join keys still work."}
       </p>
       {isApproval ? (
         <ul>
@@ -121,7 +121,7 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
   // The join key, if refusing may revoke it.
   const tokenId = isApproval ? null : machine.registration_token_id;
   const { data: token, error } = useResource(tokenPathOf(slug, tokenId ?? 0));
-  const { twins, open = [] } = useTwinsAndTokens();
+  const { twins, open } = useTwinsAndTokens();
   const [endsToken, setEndsToken] = useState<boolean>();
   // Its default depends on the token.
   if (tokenId !== null && token === undefined && error === undefined) return null;

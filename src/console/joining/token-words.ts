@@ -29,10 +29,12 @@ type Asking = { id: number; registration_token_id: number | null };
 
 /**
  * Whether no other machine needs this machine's token: it has no free use, and a revocation ends no other request.
- * `open`: all that wait, or were approved and have not come back. Each holds a use.
+ * `open`: all that wait, or were approved and have not come back; each holds a use. Undefined, before they are read: then another
+ * machine may need it.
  */
 export const isOnlyFor = (
   { id, registration_token_id: token }: Asking,
   { uses, used }: { uses: number; used: number },
-  open: readonly Asking[],
-): boolean => used >= uses && !open.some((each) => each.id !== id && each.registration_token_id === token);
+  open: readonly Asking[] | undefined,
+): boolean =>
+  used >= uses && open?.some((each) => each.id !== id && each.registration_token_id === token) === false;

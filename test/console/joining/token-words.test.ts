@@ -35,4 +35,6 @@ test("the token of a refused machine ends by default only if nobody else needs i
     false,
   );
   expect(isOnlyFor(machine, { uses: 1, used: 1 }, [machine, { id: 2, registration_token_id: 5 }])).toBe(true);
+  // The list of machines that wait is not read yet.
+  expect(isOnlyFor(machine, { uses: 1, used: 1 }, undefined)).toBe(false);
 });
