@@ -78,7 +78,7 @@ export function AnswerTogether({
       <p>
         {isApproval
           ? "They join within seconds. Compare their keys with those that the machines show:"
-          : "The machines are told that they were refused. Any join keys still work."}
+          : "The machines are told so. Join keys still work."}
       </p>
       {isApproval ? (
         <ul>
