@@ -1,5 +1,6 @@
 // A failure as an object of --json: bounded, on one line, without secrets.
 
+import { given } from "../base/given.ts";
 import type { AppError, ErrorCode } from "../base/errors.ts";
 import { clean, cleanErrors } from "../base/log.ts";
 
@@ -17,7 +18,6 @@ export function errorBody({ code, message, details: { hint, errors } }: AppError
   return {
     code,
     message: clean(message),
-    ...(hint === undefined ? {} : { hint: clean(hint) }),
-    ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
+    ...given({ hint: hint && clean(hint), errors: errors && cleanErrors(errors) }),
   };
 }

@@ -131,9 +131,8 @@ function readFacts(configRoot: string, slug: string): CachedFacts {
   } catch (error) {
     // The directory is missing or damaged: show the error instead.
     const { name = "", directory } = readRemains(configRoot, slug);
-    const note = readRevokedNote(directory);
-    const revoked = note === undefined ? {} : { revoked: note.reason };
-    const facts = { name, ip_address: "", certificate_not_after: "", ...revoked };
+    const revoked = readRevokedNote(directory)?.reason;
+    const facts = { name, ip_address: "", certificate_not_after: "", ...given({ revoked }) };
     return { facts, metrics: undefined, problem: messageWithHint(error) };
   }
 }

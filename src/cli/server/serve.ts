@@ -1,5 +1,6 @@
 // `agent serve`: runs the control plane in the foreground until a signal ends it.
 
+import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
@@ -134,11 +135,7 @@ async function announce(
   { values, output, log }: Pick<Context, "values" | "output" | "log">,
 ): Promise<void> {
   const { url, caFingerprint, metricsUrl } = serving;
-  const printed = {
-    url,
-    ...(caFingerprint === undefined ? {} : { ca_fingerprint: caFingerprint }),
-    ...(metricsUrl === undefined ? {} : { metrics_url: metricsUrl }),
-  };
+  const printed = given({ url, ca_fingerprint: caFingerprint, metrics_url: metricsUrl });
   if (output.json) output.result(printed, "");
   output.say(`The control plane listens at ${url}. Its data is in ${options.dataDirectory}`);
   if (metricsUrl !== undefined) output.say(`Metrics: ${metricsUrl}`);
@@ -174,10 +171,8 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
     logReads: settings.verbose,
     // /tcp/ passes datagrams to the engines of this machine's organizations, which are found below this root.
     ...(values.choice("tcp-fallback", ["on", "off"]) === "off" ? {} : { machineRoot: settings.configRoot }),
-    ...(releases === undefined ? {} : { releasesDirectory: releases }),
-    ...(tls === undefined ? {} : { tls }),
+    ...given({ releasesDirectory: releases, tls, mail }),
     ...(await foreignCaOf(values, tls)),
-    ...(mail === undefined ? {} : { mail }),
     ...(metrics === undefined ? {} : { metricsListen: parseListen("--metrics-listen", metrics) }),
   };
 }

@@ -1,6 +1,7 @@
 // `agent exit use`: stores which exit root, or the daemon's group, chose for this machine. Without this choice no packet
 // gets another default route.
 
+import { given } from "../../base/given.ts";
 import { rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
@@ -72,8 +73,7 @@ async function requireUsable(
   { use, strict, lan }: ExitChoice,
   system: Pick<System, "platform" | "machineState">,
 ): Promise<void> {
-  const fail = (message: string, hint?: string) =>
-    new AppError("failed", message, hint === undefined ? {} : { hint });
+  const fail = (message: string, hint?: string) => new AppError("failed", message, given({ hint }));
   if (ipProgram(system) === undefined)
     throw fail("Exits are used on Linux only, with the program ip (the package iproute2)");
   if (strict && nftProgram(system) === undefined)

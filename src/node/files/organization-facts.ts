@@ -55,7 +55,7 @@ export function readOrganizationFacts(
     ip_address: config.ip_address,
     certificate_not_after: certificateEnd,
     ...(config.ephemeral === true ? { ephemeral: true as const } : {}),
-    ...(note === undefined ? {} : { revoked: note.reason }),
+    ...given({ revoked: note?.reason }),
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
     ...given({ flows, dataPlane: state?.data_plane, seal }),
   };

@@ -135,9 +135,7 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   // A newer control plane may have codes that this program does not know.
   const substitute = response.status >= 500 ? "control_plane_unreachable" : "failed";
   return new AppError(isErrorCode(code) ? code : substitute, clean(detail), {
-    ...(hint === undefined ? {} : { hint: clean(hint) }),
-    ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
-    ...given({ order }),
+    ...given({ hint: hint && clean(hint), errors: errors && cleanErrors(errors), order }),
     ...(Number.isFinite(retryAfter) ? { retryAfter } : {}),
   });
 }
