@@ -421,3 +421,23 @@ test.if(hasEngine)("server mode without systemd: register says to run check-auth
   expect(left.join("\n")).toContain(`  ${engine} -config ${join(world.root, "acme", "config.yml")}\n`);
   expect(left.at(-1)).toBe(`  agent check-auth --all --wait 58 --config-root ${world.root}`);
 });
+
+test("every command that needs an organization names the root where none is registered", async () => {
+  for (const command of [
+    "sync-config",
+    "check-auth",
+    "checkin",
+    "peers",
+    "netcheck",
+    "start",
+    "logs",
+    "exit list",
+  ]) {
+    const { status, stderr } = await world.agent(command.split(" "));
+    expect([command, status, stderr]).toEqual([
+      command,
+      4,
+      `agent: No organization is registered below ${world.root}\nRegister this machine with \`agent register --config-root ${world.root}\`.\n`,
+    ]);
+  }
+});

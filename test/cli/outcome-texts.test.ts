@@ -64,7 +64,7 @@ test("a drill says who was not away, that nobody lost anybody, and when it prove
   const drill = { ...shown, reported: 2, watched: 3, silent: none, too_old: none, losses: [], left_out: 0 };
   expect(drillFacts(drill)).toEqual([
     "Drill 3: lighthouse-away (hub) for 60 s from 2026-11-28T10:00:00Z, ended",
-    "Nobody lost anybody.",
+    "No node lost a peer.",
     "2 nodes reported, which watched 3 peers.",
   ]);
   expect(drillFacts({ ...drill, watched: 0 })[1]).toContain("proves nothing");

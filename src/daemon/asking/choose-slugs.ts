@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { listOrganizations } from "../../node/files/list-organizations.ts";
+import { listOrganizations, noneRegistered } from "../../node/files/list-organizations.ts";
 import { quoteWord } from "../../base/quote.ts";
 
 /**
@@ -26,7 +26,5 @@ export function chooseSlugs(configRoot: string, slug: string | undefined): strin
     });
   }
   if (slugs.length > 0) return slug === undefined ? slugs : [slug];
-  throw new AppError("not_registered", "This machine is not registered with any organization", {
-    hint: `Register it with \`${brand.executable} register\`.`,
-  });
+  throw noneRegistered(configRoot);
 }

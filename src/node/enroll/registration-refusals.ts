@@ -29,7 +29,7 @@ function hintFor({ code, details }: AppError, { slug, credential }: Refused, nam
   const bound = `${token} --node ${quoteWord(name)}`;
   switch (code) {
     case "registration_refused":
-      return "Ask the administrator why. Run again, it asks anew, with new keys.";
+      return "Ask the administrator why. The next run asks again, with new keys.";
     case "token_not_valid":
       if (!("registrationToken" in credential)) return undefined;
       // A server that knows the token gives a hint. A former server does not, and so may mean either.

@@ -1,7 +1,8 @@
 // The one place that lists the organizations registered on this machine. `status` must start fast: no schemas here, and
 // node:fs is loaded while the daemon prepares its answer. Bun's own glob would list no FIFO and no socket.
 
-import { fromSystemError } from "../../base/errors.ts";
+import { brand } from "../../brand.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { slugPattern } from "../../base/slug.ts";
 
@@ -35,3 +36,9 @@ export function listOrganizations(configRoot: string): string[] {
     throw fromSystemError(`read ${configRoot}`, error);
   }
 }
+
+/** The error of a command that needs an organization, where none is registered. */
+export const noneRegistered = (configRoot: string): AppError =>
+  new AppError("not_registered", `No organization is registered below ${configRoot}`, {
+    hint: `Register this machine with \`${brand.executable} register\`.`,
+  });

@@ -12,7 +12,7 @@ import { Credentials, NodeConfig } from "../../protocol/organization-files.ts";
 import { Slug, type OrderKey } from "../../protocol/values.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { readJsonFile, readValidJson } from "./json-file.ts";
-import { listOrganizations } from "./list-organizations.ts";
+import { listOrganizations, noneRegistered } from "./list-organizations.ts";
 import { refuseForeignDirectory } from "./own-files.ts";
 import { finishReplacement } from "./replacement.ts";
 
@@ -125,11 +125,7 @@ export type Chosen = { slug: string; open(): Organization };
 export function chooseEach(configRoot: string, slug: string | undefined, open = openOrganization): Chosen[] {
   const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
   const [first, ...others] = slugs;
-  if (first === undefined) {
-    throw new AppError("not_registered", `No organization is registered below ${configRoot}`, {
-      hint: `Register this machine with \`${brand.executable} register\`.`,
-    });
-  }
+  if (first === undefined) throw noneRegistered(configRoot);
   if (others.length > 0) return slugs.map((name) => ({ slug: name, open: () => open(configRoot, name) }));
   const only = open(configRoot, first);
   return [{ slug: first, open: () => only }];

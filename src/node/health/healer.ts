@@ -66,7 +66,7 @@ export class Healer {
   #applied: LocalChanges;
   /** Tunnels, by index, for which completeAddresses() has nothing left to do. */
   #complete: ReadonlySet<number> = new Set();
-  /** By address: when completeAddresses() made its tunnel anew, monotonic ms. */
+  /** By address: when completeAddresses() created its tunnel again, monotonic ms. */
   readonly #completedAt = new Map<string, number>();
   /** No lighthouse is asked before, monotonic ms. */
   #askAt = Number.NEGATIVE_INFINITY;
@@ -163,7 +163,7 @@ export class Healer {
       } catch {
         return hasBegun;
       }
-      log.info("Peers cannot find a node by one of its addresses: making its tunnel anew", {
+      log.info("Peers cannot find a node by one of its addresses: creating its tunnel again", {
         team: slug,
         address: last,
       });

@@ -223,7 +223,7 @@ test("a lighthouse that knows a node by one of its addresses makes their tunnel 
   await healer.completeAddresses(tunnels, 10 * second);
   const anew = ["close 10.77.0.7", "create fd77::7 203.0.113.7:4242"];
   expect(done).toEqual(anew);
-  expect(said).toEqual(["Peers cannot find a node by one of its addresses: making its tunnel anew"]);
+  expect(said).toEqual(["Peers cannot find a node by one of its addresses: creating its tunnel again"]);
   await healer.completeAddresses([tunnel(4, 7)], 20 * second);
   expect(done).toEqual(anew);
   await healer.completeAddresses([tunnel(4, 7)], 30 * second);

@@ -152,7 +152,7 @@ export function factsOf(shown: Shown): string[] {
   const { losses, reported, watched, silent, left_out: leftOut, nodes, state } = shown;
   const refused = nodes.filter((each) => each.state === "refused");
   const nothing =
-    watched === 0 ? "No node had a peer that answers: the drill proves nothing." : "Nobody lost anybody.";
+    watched === 0 ? "No node had a peer that answers: the drill proves nothing." : "No node lost a peer.";
   return [
     `Drill ${shown.id}: ${titleOf(shown)}, ${state}`,
     ...(shown.aborted_at == null ? [] : [`It was aborted at ${shown.aborted_at}.`]),

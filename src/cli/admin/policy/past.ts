@@ -63,7 +63,7 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   return report.doubts.length > 0 || isRefused ? 1 : 0;
 }
 
-const byHandNote = "A change that somebody made by hand in the database counts as any other.";
+const byHandNote = "A change that was made by hand in the database counts like any other.";
 
 /** `policy`: the text of the policy file, for `policy get`; null for `policy test`. `asked.from`: null if any node was asked about. */
 function textOf({ at, policy, access, refused, did, rules, asked }: PastReport): string {
@@ -91,7 +91,7 @@ function flowLines(did: PastReport["did"], { from, to }: PastReport["asked"]): s
   if (did === null)
     return [`  Who did reach it on that day is not known: ${to} reported no flows of that day.`];
   if (did.length === 0) {
-    const subject = from === null ? "Nobody reached" : `${from} did not reach`;
+    const subject = from === null ? "No node reached" : `${from} did not reach`;
     return [`  ${subject} ${to} on that day, as ${to} reported.`];
   }
   return did.map(
