@@ -25,9 +25,9 @@ import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
 import { isWhole, outdatePhones, readIssuingOrg, setRenewal } from "./issue.ts";
 import { otherHolder } from "./other-holder.ts";
 import { isLimited } from "./ca-limits.ts";
+import type { Org } from "../http/route.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "clock">;
-type Org = { id: number; slug: string };
 
 /** Offline CAs of an organization: a seal can name no more. */
 const maxOffline = 4;

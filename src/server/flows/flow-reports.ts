@@ -13,10 +13,10 @@ import { inParts, later, places, queryAll, queryOne, type TableRow } from "../st
 import { addresses } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { flowBlockOf, flows, flowsKey, flowSides } from "../store/tables/paths.ts";
+import type { Org } from "../http/route.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log" | "system"> & { budget: Pick<Budget, "refusal"> };
 type Outcome = "taken" | "later" | "unwanted";
-type Org = { id: number; slug: string };
 type Waiting = {
   orgId: number;
   nodeId: number;

@@ -28,9 +28,9 @@ import { noteTime } from "../store/tables/policy-changes.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { decideAccess, packetOf, type Certificates, type Found } from "./past-access.ts";
 import { readReporters, requirePast } from "./read-flows.ts";
+import type { Org } from "../http/route.ts";
 
 type Deps = Pick<ServerOptions, "db" | "secretKey" | "system" | "dataDirectory">;
-type Org = { id: number; slug: string };
 type Answer = Pick<PastReport, "policy" | "access" | "refused" | "did" | "rules">;
 
 /**

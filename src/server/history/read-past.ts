@@ -15,6 +15,7 @@ import { parts, presentRows } from "../store/tables/policy-changes.ts";
 import { readArchives, type PastArchives } from "./past-archives.ts";
 import { PastRows, type Rows } from "./past-rows.ts";
 import { notHeld } from "./verify-report.ts";
+import type { Org } from "../http/route.ts";
 
 export type Past = {
   /** Undefined: the log does not tell. */
@@ -31,7 +32,6 @@ export type Past = {
 const secondMs = 1000;
 
 type Deps = Pick<ServerOptions, "db" | "secretKey" | "dataDirectory">;
-type Org = { id: number; slug: string };
 
 /**
  * `moment`: ms. `head`: a hash that the caller noted earlier, "" for none: the report says which event has it. Call recordNotes

@@ -49,6 +49,8 @@ export type ServiceCaller = Extract<Caller, { kind: "service" }>;
  * The path's organization and the caller's role. Staff who are not members may read: role `member`, `visiting` true.
  */
 export type OrganizationAccess = { id: number; slug: string; role: Role; visiting: boolean };
+/** An organization, for operations that ask for no role. */
+export type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /** The id of no organization, in place of an unknown one: anonymous registration must not reveal whether an organization exists. */
 export const nowhere = 0;

@@ -18,9 +18,9 @@ import { nodes } from "../store/tables/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { makeViews, type OrgView } from "../config/organization-views.ts";
 import { filesFor } from "../config/node-files.ts";
+import type { Org } from "../http/route.ts";
 
 type Exporting = Pick<Admin, "db" | "secretKey" | "clock"> & Pick<NodeStore, "system">;
-type Org = { id: number; slug: string };
 
 /**
  * All files; without a passphrase the keys are plain. The audit log records the export. `isPlan`: only to show what would be

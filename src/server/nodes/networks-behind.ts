@@ -14,8 +14,8 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { places, queryAll } from "../store/table.ts";
 import { asEdit, changeNode, type UngroupedChange } from "./nodes.ts";
 import type { NodeStore } from "./node-store.ts";
+import type { Org } from "../http/route.ts";
 
-type Org = { id: number; slug: string };
 type Presence = { isOnline(node: NodeRecord): boolean };
 
 /** The networks behind nodes that match the search, sorted, each with its routers and the nodes that offer it. */

@@ -33,8 +33,7 @@ import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { holdPendingName, publishChange, type Issuing } from "./publish-change.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
 import { readBeside, show, showOne, type Beside } from "./show-nodes.ts";
-
-type Org = { id: number; slug: string };
+import type { Org } from "../http/route.ts";
 
 /** Creates a node in state pending: its machine claims it by registration. */
 export async function createNode(

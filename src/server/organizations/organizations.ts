@@ -20,7 +20,7 @@ import { insertAuthority, makeAuthorities, type NewAuthority } from "../certific
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "../policy/firewall.ts";
 import { checkRoom } from "./networks.ts";
-import type { OrganizationAccess } from "../http/route.ts";
+import type { Org } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../require-role.ts";
 import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
@@ -30,7 +30,6 @@ import { firewallRules } from "../store/tables/policies.ts";
 import { registrationTokens } from "../store/tables/joining.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "clock">;
-type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /** The columns that determine the versions and IPv6 addresses of the nodes' certificates. */
 export type CertificateVersions = Pick<OrganizationRow, "certificateVersion" | "network6">;

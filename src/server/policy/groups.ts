@@ -7,15 +7,13 @@ import { record, type Actor } from "../audit/record.ts";
 import { editWithoutTests, storedTests } from "./edit-policy.ts";
 import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
-import type { OrganizationAccess } from "../http/route.ts";
+import type { Org } from "../http/route.ts";
 import type { ServerOptions, Store } from "../options.ts";
 import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
 import { isOpenToken } from "../store/tables/joining.ts";
 import { nodeGroups } from "../store/tables/nodes.ts";
 import { policies } from "../store/tables/policies.ts";
-
-type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 const group = nodeGroups.pick("id", "name", "description");
 export const groupColumns = group.select();

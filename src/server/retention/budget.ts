@@ -16,9 +16,9 @@ import { queryAll, queryNumber } from "../store/table.ts";
 import { chainEnd } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { archiveName } from "./archive-file.ts";
+import type { Org } from "../http/route.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "dataDirectory" | "retention">;
-type Org = { id: number; slug: string };
 
 export type Budget = {
   /** Throws organization_full if the organization may not store this request too, and the request adds something. */

@@ -29,8 +29,7 @@ import {
   showDrill,
 } from "./drill-report.ts";
 import { isOverdue, refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
-
-type Org = { id: number; slug: string };
+import type { Org } from "../http/route.ts";
 
 /**
  * How many drills of an organization are kept, to count how much of the time they took (refuseTooMuch). Of even the shortest drills,

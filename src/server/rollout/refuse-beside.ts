@@ -9,8 +9,7 @@ import { afterDrillMs } from "../../protocol/updates/drill.ts";
 import type { Transaction } from "../store/database.ts";
 import { drills, type DrillRow } from "../store/tables/drills.ts";
 import { rollouts } from "../store/tables/rollouts.ts";
-
-type Org = { id: number; slug: string };
+import type { Org } from "../http/route.ts";
 
 /** After the end of a drill, nodes wait `afterDrillMs` for their peers. Then they report within seconds. */
 const reportsWithinMs = afterDrillMs + 30_000;

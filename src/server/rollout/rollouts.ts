@@ -16,8 +16,7 @@ import { refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
 import { beginSettings, endSettings, settingsField } from "./settings-in-rings.ts";
 import { findRollout, requireRollout } from "./show-rollouts.ts";
-
-type Org = { id: number; slug: string };
+import type { Org } from "../http/route.ts";
 
 /**
  * Starts a rollout. Throws conflict while another one or a drill is open, and if no node may be updated. Of a large

@@ -22,9 +22,9 @@ import { authorities } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { countBlocklist } from "../certificates/blocklist.ts";
+import type { Org } from "../http/route.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "clock">;
-type Org = { id: number; slug: string };
 
 export async function showAuthorities(
   reader: Reader,

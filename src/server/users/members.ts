@@ -10,7 +10,7 @@ import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { type Actor, principal, record } from "../audit/record.ts";
 import { requireRole } from "../require-role.ts";
 import { type OwnerConfirmation, confirmOwner } from "./ownership.ts";
-import type { OrganizationAccess } from "../http/route.ts";
+import type { Org } from "../http/route.ts";
 import type { Role } from "../../api/endpoint.ts";
 import type { ServerOptions } from "../options.ts";
 import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
@@ -19,7 +19,6 @@ import { type MembershipRow, memberships } from "../store/tables/organizations.t
 import { users } from "../store/tables/users.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
-type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /** The role that a caller with this role must still have at the time of the change, for `requireRole`. */
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");

@@ -29,6 +29,7 @@ import {
   takeConfirmation,
   type ConsequenceDeps,
 } from "./consequences.ts";
+import type { Org } from "../../http/route.ts";
 
 type Deps = ConsequenceDeps &
   Pick<ServerOptions, "secretKey" | "publicUrl"> & {
@@ -41,7 +42,6 @@ type Deps = ConsequenceDeps &
     /** Brings an ephemeral node back that has ended. */
     bringBack(orgId: number, nodeId: number): Promise<void>;
   };
-type Org = { id: number; slug: string };
 
 export type Checkins = {
   /** The answer from memory. Undefined if the node is not cached or its report has consequences, which is rare. */

@@ -16,9 +16,9 @@ import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { notifyNode } from "../../store/versions.ts";
 import { unlessStorageRefuses } from "./storage-refusal.ts";
+import type { Org } from "../../http/route.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
-type Org = { id: number; slug: string };
 
 export type SignedOrder = { seq: number; jws: string };
 

@@ -17,7 +17,7 @@ import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { RegisterRequest } from "../../../protocol/registration.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { networkOf } from "../../../base/ip.ts";
-import type { OrganizationAccess, UserCaller } from "../../http/route.ts";
+import type { UserCaller, Org } from "../../http/route.ts";
 import type { Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
 import { makeUserCode } from "../../users/sessions/device-sign-in.ts";
@@ -35,7 +35,6 @@ import { digestOf } from "./registration-requests.ts";
 import { organizationsFor, requireEnrolling, requireMayEnroll } from "./self-enrollment.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & { throttle: Throttle };
-type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 const lifetimeMs = 10 * 60_000;
 /** How often the machine asks. */

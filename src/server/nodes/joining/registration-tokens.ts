@@ -22,7 +22,7 @@ import { record, type Actor } from "../../audit/record.ts";
 import { ensureGroups } from "../../policy/groups.ts";
 import { insertPending } from "../nodes.ts";
 import { isHandRun } from "../../store/nodes.ts";
-import type { OrganizationAccess } from "../../http/route.ts";
+import type { Org } from "../../http/route.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Row, Transaction } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
@@ -33,7 +33,6 @@ import { registrationTokens, type RegistrationTokenRow } from "../../store/table
 /** For how long an ephemeral node may be silent, unless the request says it. */
 const usualSilenceS = 600;
 
-type Org = Pick<OrganizationAccess, "id" | "slug">;
 export const registrationTokenColumns = registrationTokens.select();
 export const registrationTokenOf = (row: Row) => showToken(registrationTokens.parse(row));
 

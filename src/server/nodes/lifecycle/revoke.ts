@@ -20,8 +20,7 @@ import { isPeerOfRule } from "../../policy/rules.ts";
 import { endSessionsOn } from "../../users/sessions/session-nodes.ts";
 import { runDueUpkeep } from "./upkeep.ts";
 import { notifyNode, raiseConfigVersion } from "../../store/versions.ts";
-
-type Org = { id: number; slug: string };
+import type { Org } from "../../http/route.ts";
 
 /**
  * Revokes a node. `ownerId`: only as this user's own node. Throws not_found also for a node that is already revoked,

@@ -20,8 +20,7 @@ import { beginPeriod } from "./owner-period.ts";
 import { publishChange } from "../publish-change.ts";
 import { showOne } from "../show-nodes.ts";
 import { emailKey } from "../../../base/text.ts";
-
-type Org = { id: number; slug: string };
+import type { Org } from "../../http/route.ts";
 
 /**
  * Gives the node to a member or to the organization. Throws not_found for a revoked node, validation_failed for an owner who is no

@@ -7,7 +7,7 @@ import { formatTime } from "../../../base/quantities.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { pageOf, searchPattern, type Page } from "../../http/lists.ts";
 import type { ListQuery } from "../../../api/values.ts";
-import type { OrganizationAccess, SignIn } from "../../http/route.ts";
+import type { OrganizationAccess, SignIn, Org } from "../../http/route.ts";
 import type { Store } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, queryNumber, text } from "../../store/table.ts";
@@ -19,8 +19,6 @@ import { requireRole, requireStaff } from "../../require-role.ts";
 import { findMembership, memberEvent } from "../members.ts";
 import { userById, userEvent } from "../users.ts";
 import { endSessions } from "./sessions.ts";
-
-type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /**
  * The sessions of a user that have not ended. `current`: the sign-in of the request, if it is the user's. `org`: of the machines on
