@@ -4,7 +4,7 @@ import { CompactSign, compactVerify, importJWK } from "jose";
 import * as v from "valibot";
 import { AppError } from "../base/errors.ts";
 import { Move, Order } from "../protocol/orders.ts";
-import { OrderKey } from "../protocol/values.ts";
+import { OrderKey, jsonTextOf } from "../protocol/values.ts";
 import { sha256Hex } from "../base/sha256.ts";
 import type { SigningKey } from "./tokens.ts";
 
@@ -60,7 +60,7 @@ export async function verifyReport(jws: string, text: string, key: OrderKey): Pr
 }
 
 function parseAs<T>(schema: v.GenericSchema<unknown, T>, what: string, text: string): T {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
+  const parsed = v.safeParse(jsonTextOf(schema), text);
   if (parsed.success) return parsed.output;
   throw new AppError("untrusted_answer", `The signature of the ${what} is valid, but its content is not`);
 }

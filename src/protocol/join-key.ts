@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
-import { Slug } from "./values.ts";
+import { Slug, jsonTextOf } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
 export type JoinKey = {
@@ -88,7 +88,7 @@ export function parseJoinKey(text: string): JoinKey {
       "This join key is incomplete or mistyped",
       "Copy it again, from its first character to its last.",
     );
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Content), content.toString("utf8"));
+  const parsed = v.safeParse(jsonTextOf(Content), content.toString("utf8"));
   if (!parsed.success) {
     throw refused(
       "This join key holds something that this version does not know",

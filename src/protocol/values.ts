@@ -29,6 +29,10 @@ export const wholeNumber = wholeWithin(0, Number.MAX_SAFE_INTEGER);
 /** At most the largest integer that the database holds exactly. */
 export const recordId = wholeWithin(1, Number.MAX_SAFE_INTEGER);
 
+/** A text that holds JSON of the schema. */
+export const jsonTextOf = <const S extends v.GenericSchema>(schema: S) =>
+  v.pipe(v.string(), v.parseJson(), schema);
+
 /** A list of at most `max` items. */
 export const listOf = <const S extends v.GenericSchema>(schema: S, max: number) =>
   v.pipe(v.array(schema), v.maxLength(max));

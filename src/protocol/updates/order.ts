@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { foreignSentence, foreignText } from "../../base/text.ts";
 import { isVersion } from "./version.ts";
-import { wholeNumber, wholeWithin, listOf } from "../values.ts";
+import { wholeNumber, wholeWithin, listOf, jsonTextOf } from "../values.ts";
 
 /** What root of a machine may let a control plane update. */
 export const updatable = ["agent", "engine"] as const;
@@ -41,7 +41,7 @@ export const UpdateOrder = v.object({
 });
 export type UpdateOrder = v.InferOutput<typeof UpdateOrder>;
 
-const StoredOrder = v.pipe(v.string(), v.parseJson(), UpdateOrder);
+const StoredOrder = jsonTextOf(UpdateOrder);
 
 /** Reads an order from a column. Undefined: there is none, or another version wrote it. */
 export function readOrder(text: string | null): UpdateOrder | undefined {

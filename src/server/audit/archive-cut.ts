@@ -8,6 +8,7 @@ import type { Reader } from "../store/database.ts";
 import { lastArchived } from "../store/tables/events.ts";
 import { isSignedBy } from "./archive-key.ts";
 import { foreignText } from "../../base/text.ts";
+import { jsonTextOf } from "../../protocol/values.ts";
 
 const Id = v.pipe(v.number(), v.integer(), v.minValue(0));
 const Hash = v.pipe(foreignText(64), v.regex(/^([0-9a-f]{64})?$/));
@@ -52,7 +53,7 @@ export type LastCut = Cut & { id: number; at: number };
 
 /** Undefined unless the event has the form that the server writes. */
 export function cutOf(after: string | null): Cut | undefined {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Cut), after);
+  const parsed = v.safeParse(jsonTextOf(Cut), after);
   return parsed.success ? parsed.output : undefined;
 }
 

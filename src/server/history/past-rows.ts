@@ -5,6 +5,7 @@ import * as v from "valibot";
 import type { PastReport } from "../../api/history/past.ts";
 import { foreignText } from "../../base/text.ts";
 import type { VerifiedEvent } from "../audit/verify.ts";
+import { jsonTextOf } from "../../protocol/values.ts";
 
 /** The values of a row's columns. Megabytes of them are read: valibot alone would take most of the time. */
 const Content = v.custom<readonly (string | number | null)[]>(
@@ -25,7 +26,7 @@ export type Rows = Map<string, Map<number, Content>>;
 function changesIn({ type, after }: VerifiedEvent): Change[] | undefined {
   if (type !== "policy.recorded") return [];
   // JSON text if it was read in the database, a value if it was parsed in an archive.
-  const schema = typeof after === "string" ? v.pipe(v.string(), v.parseJson(), Changes) : Changes;
+  const schema = typeof after === "string" ? jsonTextOf(Changes) : Changes;
   const parsed = v.safeParse(schema, after, { abortEarly: true });
   return parsed.success ? parsed.output.noted_rows : undefined;
 }

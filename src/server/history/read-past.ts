@@ -16,6 +16,7 @@ import { readArchives, type PastArchives } from "./past-archives.ts";
 import { PastRows, type Rows } from "./past-rows.ts";
 import { notHeld } from "./verify-report.ts";
 import type { Org } from "../http/route.ts";
+import { jsonTextOf } from "../../protocol/values.ts";
 
 export type Past = {
   /** Undefined: the log does not tell. */
@@ -107,7 +108,7 @@ function doubtsAbout(past: PastRows, chain: Chain, { files, missing }: PastArchi
 const clockEvent = events.pick("type", "after");
 const clockSql = `SELECT ${clockEvent.select()} FROM events WHERE org_id IS NULL AND type IN ('server.clock_jumped', 'server.clock_returned')
   ORDER BY id`;
-const Clock = v.pipe(v.string(), v.parseJson(), v.object({ clock: Moment, expected: v.optional(Moment) }));
+const Clock = jsonTextOf(v.object({ clock: Moment, expected: v.optional(Moment) }));
 
 /**
  * SQLite's notes have the time of the machine, also while the server does not believe it. Whether a note of a jumped clock

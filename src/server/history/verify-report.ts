@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { PastReport } from "../../api/history/past.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { verifyReport as verifySignature } from "../../pki/signed-messages.ts";
-import { OrderKey } from "../../protocol/values.ts";
+import { OrderKey, jsonTextOf } from "../../protocol/values.ts";
 
 /** What the reader has from elsewhere. `key`: the text of a file with the pinned key. `head`: a noted hash of the audit log. */
 type Known = { key?: string; head?: string };
@@ -17,7 +17,7 @@ export const notHeld = (hash: string): string =>
 /** `text`: the report's line, and its signature. Throws failed if the report is forged. */
 export async function verifyReport(text: string, { key, head }: Known): Promise<Verified> {
   const [line = "", signature = "", ...more] = text.split("\n");
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), PastReport), line, { abortEarly: true });
+  const parsed = v.safeParse(jsonTextOf(PastReport), line, { abortEarly: true });
   if (!parsed.success || more.some((each) => each.trim() !== ""))
     throw new AppError("failed", "This file is not a report", {
       hint: "A report is two lines, as `policy test --report` wrote them. Copy it once more, if it was cut or edited.",
@@ -63,7 +63,7 @@ const Config = v.pipe(
 
 /** The key itself, or a node's configuration. Throws usage. */
 function keyIn(text: string): OrderKey {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), v.union([OrderKey, Config])), text);
+  const parsed = v.safeParse(jsonTextOf(v.union([OrderKey, Config])), text);
   if (parsed.success) return parsed.output;
   throw new AppError("usage", "The file of --key holds no order key");
 }

@@ -16,6 +16,7 @@ import { foreignText } from "../../base/text.ts";
 import type { EventRow } from "../store/tables/events.ts";
 import { readText, refuseOddFile } from "../../base/open-file.ts";
 import { refuseForeignEntry } from "../store/own-data.ts";
+import { jsonTextOf } from "../../protocol/values.ts";
 
 /** In the data directory. */
 export const archiveName = "archive";
@@ -143,7 +144,7 @@ export function verifyArchive(
       hint: "Compare it with a copy. Do not delete either.",
     });
   const [head = "", signature = "", ...lines] = textOf(path).split("\n");
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), ArchiveHeader), head);
+  const parsed = v.safeParse(jsonTextOf(ArchiveHeader), head);
   if (!parsed.success) throw wrong("its first line is not the header of an archive");
   const header = parsed.output;
   if (publicKey !== header.key) throw wrong(`its key ${header.key} is not the key of this control plane`);
@@ -154,7 +155,7 @@ export function verifyArchive(
   let count = 0;
   for (const line of lines) {
     if (line === "") continue;
-    const event = v.safeParse(v.pipe(v.string(), v.parseJson(), EventLine), line);
+    const event = v.safeParse(jsonTextOf(EventLine), line);
     if (!event.success) throw wrong(`its line ${count + 3} is not an event`);
     const { id, hash: own, ...hashed } = event.output;
     const text = JSON.stringify(hashed);

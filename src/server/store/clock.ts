@@ -12,6 +12,7 @@ import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { aheadOf } from "./replicas.ts";
 import { readMeta, setMeta } from "./meta.ts";
 import { queryNumber } from "./table.ts";
+import { jsonTextOf } from "../../protocol/values.ts";
 
 /** Less than the five minutes by which certificates are back-dated: a smaller jump does no harm. */
 export const toleranceMs = 120_000;
@@ -150,7 +151,7 @@ export async function forgetClock(tx: Transaction): Promise<void> {
 }
 
 function parseStored(text: string | undefined): Stored | undefined {
-  return text === undefined ? undefined : v.parse(v.pipe(v.string(), v.parseJson(), Stored), text);
+  return text === undefined ? undefined : v.parse(jsonTextOf(Stored), text);
 }
 
 /** `id`, `base`: of this boot; nothing is stored of a boot without either. */

@@ -6,7 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import { onlineMs } from "../../api/values.ts";
 import { findingOf } from "../../protocol/finding-kinds.ts";
 import type { Node } from "../../protocol/node.ts";
-import { DataPlaneReport } from "../../protocol/values.ts";
+import { DataPlaneReport, jsonTextOf } from "../../protocol/values.ts";
 import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
 import { queryNumber, queryOne } from "./table.ts";
@@ -176,7 +176,7 @@ function readDataPlane(text: string | null): DataPlaneReport | null {
   return parsed.success ? parsed.output : null;
 }
 
-const StoredDataPlane = v.pipe(v.string(), v.parseJson(), DataPlaneReport);
+const StoredDataPlane = jsonTextOf(DataPlaneReport);
 
 function showPhone({ phone, importedAt, createdAt, renewAt }: NodeRecord): Node["phone"] {
   if (phone === null) return null;

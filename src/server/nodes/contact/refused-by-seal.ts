@@ -11,6 +11,7 @@ import type { Database } from "../../store/database.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { notifyNode } from "../../store/versions.ts";
 import type { LiveNode } from "./live-nodes.ts";
+import { jsonTextOf } from "../../../protocol/values.ts";
 
 type Refused = SealRefused["what"][number];
 
@@ -66,7 +67,7 @@ export function changedRefusal(
   return reported === sealRefused ? undefined : reported;
 }
 
-const Stored = v.pipe(v.string(), v.parseJson(), SealRefused);
+const Stored = jsonTextOf(SealRefused);
 function readRefused(text: string | null): Partial<SealRefused> {
   const parsed = v.safeParse(Stored, text);
   return parsed.success ? parsed.output : {};

@@ -21,6 +21,7 @@ import { userEvent } from "../users.ts";
 import { methodsOf } from "./second-factor.ts";
 import { markProven, keyOfSignIn } from "./step-up.ts";
 import type { UserCaller } from "../../http/route.ts";
+import { jsonTextOf } from "../../../protocol/values.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
@@ -67,7 +68,7 @@ export async function registrationOptions(services: PasskeyServices, user: UserC
 /** The library does not check this: our pages are in no frames, so a passkey from a frame was made for another site. */
 function refuseFramed({ response }: { response: { clientDataJSON: string } }): void {
   const text = Buffer.from(response.clientDataJSON, "base64url").toString();
-  const data = v.safeParse(v.pipe(v.string(), v.parseJson(), ClientData), text);
+  const data = v.safeParse(jsonTextOf(ClientData), text);
   if (!data.success || data.output.crossOrigin === true) throw notAccepted();
 }
 
