@@ -3,8 +3,6 @@
 // Each change of what a view holds must raise the config_version of the organization in the same transaction: else nodes get
 // the former view. What ends with time alone (CAs, entries of the blocklist) stays in a view until the next change.
 
-import { notFound } from "../../api/values.ts";
-import { AppError } from "../../base/errors.ts";
 import { mostTcpWays } from "../../protocol/organization-files.ts";
 import { sealHash } from "../../pki/seal.ts";
 import { sealTag, type SignedSeal } from "../../protocol/seals/seal.ts";
@@ -21,7 +19,7 @@ import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
 import { hubIs, nodes, specialIs } from "../store/tables/nodes.ts";
-import { organizations } from "../store/tables/organizations.ts";
+import { requireOrganization } from "../store/tables/organizations.ts";
 import { readSeals } from "../store/tables/policies.ts";
 import { orderOf, rollouts } from "../store/tables/rollouts.ts";
 import { relayTraffic } from "../store/tables/paths.ts";
@@ -132,8 +130,7 @@ const casSql = `SELECT ${caPick.select()} FROM authorities
   WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`;
 
 async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {
-  const org = await organizations.find(reader, { id: orgId });
-  if (org === undefined) throw new AppError("not_found", notFound.organization);
+  const org = await requireOrganization(reader, { id: orgId });
   const rules = await listRules(reader, { id: orgId });
   const hubs = await queryAll(reader, hubPick, hubsSql, [orgId]);
   const exits = await queryAll(reader, exitPick, exitsSql, [orgId]);

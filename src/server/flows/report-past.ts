@@ -1,7 +1,6 @@
 // Makes a signed report of what was in force at a moment: the policy, or who could reach a node. history/ rebuilds the rows of that
 // moment from the audit log into a database in memory, and the code that reads today's rows reads them.
 
-import { notFound } from "../../api/values.ts";
 import type { AnswerOf } from "../../api/endpoint.ts";
 import type { PastQuery, PastReport, pastApi } from "../../api/history/past.ts";
 import { AppError } from "../../base/errors.ts";
@@ -25,7 +24,7 @@ import { computed, joined, queryAll, textOrNull } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { flowBlockOf, flows, flowSides } from "../store/tables/paths.ts";
 import { noteTime } from "../store/tables/policy-changes.ts";
-import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
+import { type OrganizationRow, requireOrganization } from "../store/tables/organizations.ts";
 import { decideAccess, packetOf, type Certificates, type Found } from "./past-access.ts";
 import { readReporters, requirePast } from "./read-flows.ts";
 import type { Org } from "../http/route.ts";
@@ -49,8 +48,7 @@ export async function reportPast(
   if (to === undefined && (from !== null || port !== null || asked.protocol !== undefined))
     throw new AppError("bad_request", "Give `to`, too.");
   const key = await openOrderKey(db, orgId, secretKey);
-  const org = await organizations.find(db, { id: orgId });
-  if (org === undefined) throw new AppError("not_found", notFound.organization);
+  const org = await requireOrganization(db, { id: orgId });
   // The newest notes may not be in the audit log yet.
   await recordNotes(deps, orgId);
   const past = await readPast(deps, org, at, head);

@@ -2,7 +2,6 @@
 // rotation-schedule.ts. In between, rotation-phases.ts advances them: in `trust`, nodes come to trust the new CAs; in `issue`,
 // they get certificates of them; in `retire`, they stop trusting the former ones.
 
-import { notFound } from "../../api/values.ts";
 import type { Authorities, RotationRequest } from "../../api/certificates/authorities.ts";
 import { formatTime, timeOrNull } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
@@ -20,7 +19,7 @@ import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { organizations } from "../store/tables/organizations.ts";
+import { organizations, requireOrganization } from "../store/tables/organizations.ts";
 import { countBlocklist } from "../certificates/blocklist.ts";
 import type { Org } from "../http/route.ts";
 
@@ -32,8 +31,7 @@ export async function showAuthorities(
   now: number,
 ): Promise<Authorities> {
   const cas = await authorities.all(reader, { orgId: id });
-  const org = await organizations.find(reader, { id });
-  if (org === undefined) throw new AppError("not_found", notFound.organization);
+  const org = await requireOrganization(reader, { id });
   const { rotationPhase: phase, rotationPaused: isPaused } = org;
   const waiting = await waitingFor(reader, id, phase, now);
   const isAwaitingSigners = phase === "trust" && (await awaitsSigners(reader, id));
@@ -186,8 +184,7 @@ export async function rollBackEarly(
 }
 
 async function readPhase(tx: Transaction, orgId: number): Promise<Phase> {
-  const org = await organizations.find(tx, { id: orgId, deletedAt: null });
-  if (org === undefined) throw new AppError("not_found", notFound.organization);
+  const org = await requireOrganization(tx, { id: orgId, deletedAt: null });
   return org.rotationPhase;
 }
 

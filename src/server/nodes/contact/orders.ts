@@ -1,7 +1,6 @@
 // Signs orders: only a signed order makes a node stop or restart its overlay. The order stays in the row of a revoked node,
 // so a node that was offline for months still gets it.
 
-import { notFound } from "../../../api/values.ts";
 import * as v from "valibot";
 import { AppError } from "../../../base/errors.ts";
 import { makeOpaqueToken } from "../../../pki/opaque.ts";
@@ -13,7 +12,7 @@ import { orderKeyContext } from "../../organizations/organizations.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader } from "../../store/database.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
-import { organizations } from "../../store/tables/organizations.ts";
+import { organizations, requireOrganization } from "../../store/tables/organizations.ts";
 import { notifyNode } from "../../store/versions.ts";
 import { unlessStorageRefuses } from "./storage-refusal.ts";
 import type { Org } from "../../http/route.ts";
@@ -52,8 +51,7 @@ export async function openOrderKey(
   secretKey: Store["secretKey"],
 ): Promise<SigningKey> {
   try {
-    const org = await organizations.find(reader, { id: orgId });
-    if (org === undefined) throw new AppError("not_found", notFound.organization);
+    const org = await requireOrganization(reader, { id: orgId });
     const context = orderKeyContext(org.orderPublic.kid);
     return v.parse(SigningKey, JSON.parse(openSecret(secretKey, org.orderKeySealed, context)));
   } catch (cause) {

@@ -23,6 +23,8 @@ import {
   wordOrNull,
 } from "../table.ts";
 import { roles } from "../../../api/endpoint.ts";
+import { notFound } from "../../../api/values.ts";
+import { AppError } from "../../../base/errors.ts";
 import type { Reader, Transaction } from "../database.ts";
 
 export const Overrides: v.GenericSchema<unknown, YamlMap> = v.record(v.string(), v.any());
@@ -133,6 +135,15 @@ export const organizations = table(
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );
 export type OrganizationRow = TableRow<typeof organizations>;
+/** Throws not_found. */
+export async function requireOrganization(
+  reader: Reader,
+  where: Partial<OrganizationRow>,
+): Promise<OrganizationRow> {
+  const org = await organizations.find(reader, where);
+  if (org === undefined) throw new AppError("not_found", notFound.organization);
+  return org;
+}
 
 /**
  * Members of organizations. A row without a user is an open invitation; the secret of its link, stored as a hash,
