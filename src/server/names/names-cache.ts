@@ -90,13 +90,8 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
     return fresh;
   };
   /** One read at a time for each organization. */
-  const loadShared = async (orgId: number): Promise<CachedNames> => {
-    const begun = loading.get(orgId);
-    if (begun !== undefined) return begun;
-    const reading = load(orgId).finally(() => loading.delete(orgId));
-    loading.set(orgId, reading);
-    return reading;
-  };
+  const loadShared = (orgId: number) =>
+    loading.getOrInsertComputed(orgId, () => load(orgId).finally(() => loading.delete(orgId)));
   const currentNames = async (orgId: number): Promise<CachedNames> => {
     const known = cached.get(orgId);
     if (known?.isOutdated === false) return known;

@@ -82,9 +82,7 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
     const hasSelf = selves.inbound.size + selves.outbound.size > 0;
     const owner = hasSelf ? ownerGroupIn(member.groups) : undefined;
     const key = JSON.stringify(owner === undefined ? places : [places, owner]);
-    const found = classes.get(key) ?? makeClass(key, places, owner);
-    classes.set(key, found);
-    return found;
+    return classes.getOrInsertComputed(key, () => makeClass(key, places, owner));
   };
   // Sets `bareClass`.
   classOf({ id: 0, name: "", ip: "", ip6: null, groups: [] });

@@ -50,7 +50,7 @@ export async function changeGroups(
   orgId: number,
   changes: readonly Regrouped[],
   now: number,
-  { isBounded = true } = {},
+  { isBounded }: { isBounded: boolean },
 ): Promise<void> {
   if (changes.length === 0) return;
   const active = changes.filter(({ before }) => before.state === "active");

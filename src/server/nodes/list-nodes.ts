@@ -13,12 +13,12 @@ import { showAll } from "./show-nodes.ts";
 /** Which nodes to list. */
 type Filter = {
   /** Only the revoked ones; otherwise all others. */
-  revoked?: boolean;
+  revoked: boolean;
   /** Only the nodes of this user. */
-  ownerId?: number | undefined;
+  ownerId: number | undefined;
   /** Only exits. */
-  isExit?: boolean;
-  ids?: readonly number[] | undefined;
+  isExit: boolean;
+  ids: readonly number[] | undefined;
 };
 
 /** Sorted by id. The search of `query` looks in names, aliases and addresses. Ephemeral nodes that ended are not listed. */
@@ -26,7 +26,7 @@ export async function listNodes(
   services: NodeStore,
   org: { id: number },
   query: ListQuery,
-  { revoked = false, ownerId, isExit = false, ids }: Filter = {},
+  { revoked, ownerId, isExit, ids }: Filter,
 ): Promise<Page<Node>> {
   const { db } = services;
   const params: (string | number)[] = [org.id];

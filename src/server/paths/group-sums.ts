@@ -152,8 +152,7 @@ function* groupsOf(
       hubs: 0,
       paths: noKinds(),
     };
-    const group = groups.get(name) ?? empty;
-    groups.set(name, group);
+    const group = groups.getOrInsert(name, empty);
     // Phones do not check in, so they have no state. Paths lead to them, so their group is there.
     if (node.isPhone) continue;
     group.nodes += 1;
@@ -193,9 +192,7 @@ function pairOf(pairs: Map<string, GroupPair>, one: string | null, other: string
   const [from, to] = byName(one, other) <= 0 ? [one, other] : [other, one];
   // Names have no blanks.
   const key = `${from ?? ""} ${to ?? ""}`;
-  const pair = pairs.get(key) ?? newPair(from, to);
-  pairs.set(key, pair);
-  return pair;
+  return pairs.getOrInsertComputed(key, () => newPair(from, to));
 }
 
 function addToPair({ kinds, rtts }: GroupPair, { kind, rtt }: Edge): void {

@@ -58,8 +58,9 @@ export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
   const figures = new Map<number, PathFigures>();
   for (const row of rows) {
     const { orgId, slug, n, sum, bucket } = perBucket.parse(row);
-    const found = figures.get(orgId) ?? noFigures(slug, broken.find((each) => each.orgId === orgId)?.n ?? 0);
-    figures.set(orgId, found);
+    const found = figures.getOrInsertComputed(orgId, () =>
+      noFigures(slug, broken.find((each) => each.orgId === orgId)?.n ?? 0),
+    );
     found.counts[wordPick.parse(row).path] += n;
     if (bucket < 0) continue;
     const { roundTrips } = found;

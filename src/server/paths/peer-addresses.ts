@@ -70,9 +70,7 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
   const knownOf = async (orgId: number): Promise<Known> => {
     const known = kept.get(orgId);
     if (known !== undefined && Math.abs(system.now() - known.readAt) < readEveryMs) return known;
-    const underWay = reading.get(orgId) ?? read(orgId).finally(() => reading.delete(orgId));
-    reading.set(orgId, underWay);
-    return underWay;
+    return reading.getOrInsertComputed(orgId, () => read(orgId).finally(() => reading.delete(orgId)));
   };
 
   return {

@@ -239,9 +239,7 @@ function* routesOf(
       const id = node(via, `routes.${at}.via`);
       if (taken.has(`${id} ${text}`)) fault(`routes.${at}.network`, `${text} via ${via} is here twice.`);
       taken.add(`${id} ${text}`);
-      const list = found.get(id) ?? [];
-      list.push(text);
-      found.set(id, list);
+      found.getOrInsertComputed(id, () => []).push(text);
     }
     if (at % 100 === 0) yield;
   }

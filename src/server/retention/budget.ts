@@ -44,11 +44,8 @@ export function makeBudget(deps: Deps): Budget {
   const known = new Map<number, { bytes: number; at: number }>();
   /** Measurements under way, by organization. Requests share them. */
   const measuring = new Map<number, Promise<{ bytes: number; at: number }>>();
-  const measureOnce = (orgId: number) => {
-    const running = measuring.get(orgId) ?? measureAt(orgId, system.now());
-    measuring.set(orgId, running);
-    return running;
-  };
+  const measureOnce = (orgId: number) =>
+    measuring.getOrInsertComputed(orgId, () => measureAt(orgId, system.now()));
   const measureAt = async (orgId: number, at: number) => {
     using _ = defer(() => measuring.delete(orgId));
     const stored = { bytes: await measure(deps, orgId), at };

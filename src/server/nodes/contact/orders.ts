@@ -12,7 +12,7 @@ import { orderKeyContext } from "../../organizations/organizations.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader } from "../../store/database.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
-import { organizations, requireOrganization } from "../../store/tables/organizations.ts";
+import { requireOrganization } from "../../store/tables/organizations.ts";
 import { notifyNode } from "../../store/versions.ts";
 import { unlessStorageRefuses } from "./storage-refusal.ts";
 import type { Org } from "../../http/route.ts";
