@@ -35,7 +35,8 @@ type Daemon = { engines: OrganizationEngines; close(): void };
 async function makeMachine(world: NodeWorld) {
   const organization = await world.register({ mode: "desktop" });
   // Without a tun device the engine needs no rights and changes nothing on this machine.
-  const overrides = "tun:\n  disabled: true\nlisten:\n  host: 127.0.0.1\n  port: 0\n";
+  await world.api("PATCH", "/api/org/acme/", { config_overrides: { tun: { disabled: true } } });
+  const overrides = "listen:\n  host: 127.0.0.1\n  port: 0\n";
   writeFileSync(join(organization.directory, "overrides.yml"), overrides);
   await syncNow(world, organization);
   const settings = { ...world.settings, overlayBinary: engine, stateDb: "", socketPath: "" };

@@ -133,7 +133,8 @@ describeEngines("a port that our own engine holds", ({ nebula, version }) => {
     const free = await hold("udp4");
     const { port } = free.address();
     free.close();
-    const overrides = `tun:\n  disabled: true\nlisten:\n  host: 127.0.0.1\n  port: ${port}\n`;
+    await acme.api("PATCH", "/api/org/acme/", { config_overrides: { tun: { disabled: true } } });
+    const overrides = `listen:\n  host: 127.0.0.1\n  port: ${port}\n`;
     writeFileSync(join(node.directory, "overrides.yml"), overrides);
     expect((await runAgent(["sync-config", "--config-root", root, ...flags])).status).toBe(0);
     const log = join(root, "engine.log");

@@ -40,7 +40,8 @@ describeEngines("an engine started by hand", ({ nebula, version }) => {
     const run = (...words: string[]) =>
       runAgent([...words, "--config-root", root, "--overlay-binary", nebula, "--json"]);
     // Without a tun device the engine needs no rights and changes nothing on this machine.
-    const overrides = "tun:\n  disabled: true\nlisten:\n  host: 127.0.0.1\n  port: 0\n";
+    await acme.api("PATCH", "/api/org/acme/", { config_overrides: { tun: { disabled: true } } });
+    const overrides = "listen:\n  host: 127.0.0.1\n  port: 0\n";
     writeFileSync(join(node.directory, "overrides.yml"), overrides);
     expect((await run("sync-config")).stdout).toContain('"changed"');
 

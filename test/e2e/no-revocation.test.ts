@@ -50,7 +50,8 @@ beforeAll(async () => {
   plane = await startControlPlane(join(directory.path, "server"));
   acme = await makeOrganization(plane);
   node = await registerNode(acme, root, "one", await acme.makeToken());
-  const overrides = "tun:\n  disabled: true\nlisten:\n  host: 127.0.0.1\n  port: 0\n";
+  await acme.api("PATCH", "/api/org/acme/", { config_overrides: { tun: { disabled: true } } });
+  const overrides = "listen:\n  host: 127.0.0.1\n  port: 0\n";
   writeFileSync(join(root, "acme/overrides.yml"), overrides);
   await runAgent(["sync-config", "--config-root", root, "--overlay-binary", nebula]);
   written = readFileSync(credentials, "utf8");

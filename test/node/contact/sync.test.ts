@@ -92,6 +92,17 @@ test("a change of overrides.yml alone is applied, and a forbidden key is named w
   expect(read("config.yml")).not.toContain("debug");
 });
 
+test("a port that is none is refused before anything changes, and the interface keeps its name", async () => {
+  const before = read("config.yml");
+  overrides("listen: {port: abc}\n");
+  const control = makeControl();
+  expect((await rejection(sync(control))).message).toContain("sets listen.port to");
+  expect([control.asked, read("config.yml")]).toEqual([[], before]);
+  overrides("listen: {port: 4300}\n");
+  expect(await sync()).toMatchObject({ result: "changed" });
+  expect(read("config.yml")).toContain('dev: "ov-acme"');
+});
+
 test("a configuration over the limits is refused with a message, and the present one stays", async () => {
   const before = read("config.yml");
   await makeGroups("new");

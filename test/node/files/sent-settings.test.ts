@@ -335,14 +335,14 @@ test("only the first 4096 routes are applied", () => {
 
 test("a new node's interface has a readable name; a registered one keeps its name, and collisions get the hash", () => {
   const hash = deviceName("acme");
-  const sentDevice = (slug: string, directory: string) => {
+  const sentDevice = (slug: string, directory: string, more: Partial<Machine> = {}) => {
     const text = stringifyYaml({ pki: {}, tun: { dev: deviceName(slug) } });
     const { config, leftOut } = readSent(text, {
       directory,
       slug,
       seal: undefined,
       hostCrt: "",
-      machine: machineAt(dirname(directory)),
+      machine: { ...machineAt(dirname(directory)), ...more },
     });
     expect(leftOut).toEqual([]);
     return config["tun"];
@@ -356,6 +356,20 @@ test("a new node's interface has a readable name; a registered one keeps its nam
     writeFileSync(join(directory, "config.yml"), stringifyYaml({ tun: { dev } }));
     expect(sentDevice("acme", directory)).toEqual({ dev });
   }
+  // A setting that cannot be read does not hide the name; one of overrides.yml, such as foo, leaves none behind.
+  const up = { interfaces: ["ov-acme"], addresses: [{ device: "ov-acme", address: "10.77.0.5/16" }] };
+  for (const inForce of [{ tun: { dev: "ov-acme" }, listen: { port: "abc" } }, { tun: { dev: "foo" } }]) {
+    writeFileSync(join(directory, "config.yml"), stringifyYaml(inForce));
+    const { interfaces } = up;
+    expect(sentDevice("acme", directory, inForce.listen === undefined ? {} : { interfaces })).toEqual({
+      dev: "ov-acme",
+    });
+  }
+  // In a damaged configuration no name can be read: the node's address says which interface is its own.
+  writeFileSync(join(directory, "config.yml"), "");
+  const tenants = [{ slug: "acme", networks: [], addresses: ["10.77.0.5"], routes: [], inForce: {} }];
+  expect(sentDevice("acme", directory, { ...up, tenants })).toEqual({ dev: "ov-acme" });
+  expect(sentDevice("acme", directory, { interfaces: ["ov-acme"] })).toEqual({ dev: hash });
   // 16 bytes, and a name that looks like the hash of another organization.
   for (const slug of ["thirteen-byte", "0123456789"])
     expect(sentDevice(slug, join(root.path, slug))).toEqual({ dev: deviceName(slug) });

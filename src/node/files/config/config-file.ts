@@ -2,10 +2,12 @@
 // and its administrator's overrides.yml merged over it. Writes nothing.
 
 import { join } from "node:path";
+import * as v from "valibot";
 import { joinHostPort, parseNetwork } from "../../../base/ip.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { readTextIfThere } from "../../../base/files.ts";
+import { cutText } from "../../../base/text.ts";
 import { controlSocket } from "../../../platform/systemd/control-socket.ts";
 import {
   isMap,
@@ -25,13 +27,13 @@ import { maskedNetworks } from "../granted/networks.ts";
 import { refuseForeignFiles } from "../own-files.ts";
 import { readMappingState, withMapping } from "../mapping-state.ts";
 import { readTcpState, withTcpAddresses } from "../tcp-state.ts";
+import { Overrides } from "./override-settings.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
 /** By DNS name: the addresses that config.yml has instead (host-names.ts). An empty list for an unresolved name. */
 export type HostNames = Record<string, string[]>;
 
-/** The sections that overrides.yml may set. They do not decide which peers this node trusts. */
-const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
+const overridable = Object.keys(Overrides.entries);
 
 export type Finish = {
   /** Replaces DNS names for an engine that is too old for them. */
@@ -90,8 +92,8 @@ export function hasLocalApi(configYml: string, directory: string): boolean {
 }
 
 /**
- * overrides.yml; empty if the file does not exist. Throws bad_configuration for a file that is not valid, and if others than root
- * can change the organization's files.
+ * overrides.yml; empty if the file does not exist. Throws bad_configuration for a file that is not valid or sets what is not allowed
+ * (override-settings.ts), and if others than root can change the organization's files.
  */
 export function readOverrides(directory: string): YamlMap {
   refuseForeignFiles(directory);
@@ -106,13 +108,26 @@ export function readOverrides(directory: string): YamlMap {
       `${path} sets "${foreign}", which may not be overridden on this machine`,
       { hint: `Only these keys may: ${overridable.join(", ")}.` },
     );
+  const parsed = v.safeParse(Overrides, overrides);
+  if (!parsed.success) throw notAllowed(path, parsed.issues[0]);
   const route = defaultRouteIn(overrides);
-  if (route === undefined) return overrides;
+  if (route === undefined) return parsed.output;
   throw new AppError(
     "bad_configuration",
     `${path} sets tun.unsafe_routes ${route}, which would replace this machine's default route for good`,
     {
       hint: `Remove it. To use an exit: \`${brand.executable} exit use NODE\`. Else route two halves: ${halves(route)}.`,
+    },
+  );
+}
+
+function notAllowed(path: string, issue: v.BaseIssue<unknown>): AppError {
+  const value = cutText(JSON.stringify(issue.path?.at(-1)?.value ?? null), 60);
+  return new AppError(
+    "bad_configuration",
+    `${path} sets ${v.getDotPath(issue)} to ${value}. Allowed is ${issue.message}`,
+    {
+      hint: `Correct it, then run: \`${brand.executable} sync-config\`. Until then the configuration in force stays.`,
     },
   );
 }

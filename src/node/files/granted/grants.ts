@@ -18,14 +18,7 @@ import {
   networkTextsOverlap,
 } from "../../../base/ip.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
-import {
-  networkOfHost,
-  ownNetworks,
-  type InForce,
-  type Machine,
-  type OfMachine,
-  type Tenant,
-} from "./machine-facts.ts";
+import { networkOfHost, ownNetworks, type Machine, type OfMachine } from "./machine-facts.ts";
 import { leaveOut, setKeys, type Asked, type Granted, type Situation } from "./grant-asked.ts";
 import {
   decideDns,
@@ -78,7 +71,7 @@ export function grant(sent: YamlMap, situation: Situation): Granted {
 // Interfaces
 
 function decideDevice(asked: Asked): void {
-  const { slug, inForce, result, machine, others } = asked;
+  const { slug, result, machine } = asked;
   const dev = valueAt(result.granted, "tun.dev");
   if (typeof dev === "string" && dev !== deviceName(slug)) {
     const reason = deviceRefusal(dev, asked);
@@ -86,25 +79,25 @@ function decideDevice(asked: Asked): void {
     leaveOut(asked, "tun.dev", reason);
   }
   // Without a name the kernel assigns tun0, which other programs use.
-  if (machine.namesInterfaces) setKeys(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
+  if (machine.namesInterfaces) setKeys(asked, "tun", { dev: ownDevice(asked) });
   else if (dev !== undefined) setKeys(asked, "tun", { dev: undefined });
 }
 
 /**
- * A node keeps the name that its interface has, since firewall rules of this machine may contain it. A new node takes the
- * readable one, unless another interface of this machine has it.
+ * A node of an earlier version keeps the name of `deviceName`, since firewall rules of this machine may contain it. All others have
+ * the readable one, unless another interface of this machine has it. `device` is undefined for a damaged config.yml, too: then an
+ * interface with this node's address is its own.
  */
-function ownDevice(
-  slug: string,
-  { device }: InForce,
-  { interfaces }: Machine,
-  others: readonly Tenant[],
-): string {
+function ownDevice({ slug, inForce: { device }, machine, others }: Asked): string {
   const name = readableDeviceName(slug);
-  if (name === undefined) return deviceName(slug);
+  if (name === undefined || device === deviceName(slug)) return deviceName(slug);
   if (device === name) return name;
-  const isFree = !others.some((other) => other.inForce.device === name) && !interfaces.includes(name);
-  return device === undefined && isFree ? name : deviceName(slug);
+  const own = machine.tenants.find((tenant) => tenant.slug === slug)?.addresses ?? [];
+  const isOwn = machine.addresses.some(
+    (each) => each.device === name && own.includes(each.address.replace(/\/\d+$/, "")),
+  );
+  const isFree = isOwn || !machine.interfaces.includes(name);
+  return isFree && !others.some((other) => other.inForce.device === name) ? name : deviceName(slug);
 }
 
 /**

@@ -103,19 +103,21 @@ export function networkOfHost(host: string): string | undefined {
   return address === undefined ? undefined : `${canonicalAddress(host)}/${address.family === 4 ? 32 : 128}`;
 }
 
+/** A field that cannot be read counts as unset, and must not hide the others: without `device` the interface would be renamed. */
+const readable = <S extends v.GenericSchema>(schema: S) => v.fallback(v.optional(schema), undefined);
 const InUse = v.object({
-  tun: v.optional(v.object({ dev: v.optional(v.string()) })),
-  listen: v.optional(
+  tun: readable(v.object({ dev: readable(v.string()) })),
+  listen: readable(
     v.object({
-      host: v.optional(v.string()),
-      port: v.optional(v.number()),
-      so_mark: v.optional(v.number()),
+      host: readable(v.string()),
+      port: readable(v.number()),
+      so_mark: readable(v.number()),
     }),
   ),
-  lighthouse: v.optional(
-    v.object({ dns: v.optional(v.object({ host: v.optional(v.string()), port: v.optional(v.number()) })) }),
+  lighthouse: readable(
+    v.object({ dns: readable(v.object({ host: readable(v.string()), port: readable(v.number()) })) }),
   ),
-  stats: v.optional(v.object({ listen: v.optional(v.string()), host: v.optional(v.string()) })),
+  stats: readable(v.object({ listen: readable(v.string()), host: readable(v.string()) })),
 });
 
 function readTenant(configRoot: string, slug: string): Tenant {

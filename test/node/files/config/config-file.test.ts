@@ -67,6 +67,44 @@ test.each([
   expect(finish("pki: {}\n")["tun"]).toMatchObject({ unsafe_routes: [{ via: "10.77.0.2" }] });
 });
 
+test.each([
+  ["listen: {port: abc}", 'listen.port to "abc". Allowed is a whole number from 0 to 65535'],
+  ["listen: {port: 99999}", "listen.port to 99999. Allowed is a whole number from 0 to 65535"],
+  ["listen: {port: -1}", "listen.port to -1."],
+  ["listen: {port: }", "listen.port to null."],
+  ["listen: 4300", "listen to 4300. Allowed is a map of settings"],
+  ["tun: {mtu: 100}", "tun.mtu to 100. Allowed is a whole number from 576 to 9000"],
+  ["tun: {mtu: 99999}", "tun.mtu to 99999."],
+  ["tun: {disabled: true}", "tun.disabled to true. Allowed is false"],
+  ["tun: {disabled: yes}", 'tun.disabled to "yes". Allowed is false'],
+  ["tun: {unsafe_routes: 10.0.0.0/8}", 'tun.unsafe_routes to "10.0.0.0/8". Allowed is a list'],
+  ["punchy: {punch: maybe}", 'punchy.punch to "maybe". Allowed is true or false'],
+  ["punchy: {delay: soon}", 'punchy.delay to "soon". Allowed is a duration'],
+  ["routines: many", 'routines to "many". Allowed is a whole number from 1 to 64'],
+])("overrides.yml with %s is refused with its key and what is allowed", (text, message) => {
+  const path = join(directory.path, "overrides.yml");
+  writeFileSync(path, `${text}\n`);
+  expect(() => finish("pki: {}\n")).toThrow(
+    expect.objectContaining({
+      code: "bad_configuration",
+      message: expect.stringContaining(`${path} sets ${message}`),
+      details: expect.objectContaining({ hint: expect.stringContaining("agent sync-config") }),
+    }),
+  );
+});
+
+test("overrides.yml may write values as the engine reads them, and set what this program does not know", () => {
+  const text =
+    "listen: {port: '4300'}\ntun: {mtu: 1200, disabled: no, of_later: [1]}\npunchy: {punch: yes, delay: 1m30s}\nlogging:\n";
+  writeFileSync(join(directory.path, "overrides.yml"), text);
+  expect(finish("pki: {}\nlogging: {level: info}\n")).toMatchObject({
+    listen: { port: 4300 },
+    tun: { mtu: 1200, disabled: false, of_later: [1] },
+    punchy: { punch: true, delay: "1m30s" },
+    logging: { level: "info" },
+  });
+});
+
 /** Each level contains the level below several times. */
 function bomb(levels: number, width: number): string {
   const lines = [`a0: &a0 [${Array(width).fill("x").join(", ")}]`];
