@@ -4,7 +4,8 @@
 import { defer } from "../base/defer.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../base/system.ts";
-import { openData, type DataOptions } from "./store/data-directory.ts";
+import { databasePath, openData, type DataOptions } from "./store/data-directory.ts";
+import { namingDamage } from "./store/sqlite/damage.ts";
 import { makePasswords, type Passwords } from "./users/sign-in/hash-passwords.ts";
 import { publicUrlOf } from "./store/meta.ts";
 import type { ServerClock } from "./store/clock.ts";
@@ -30,12 +31,14 @@ export async function withAdmin<T>(
   system: System,
   work: (admin: Admin) => Promise<T>,
 ): Promise<T> {
-  const { db, secretKey, clock } = await openData(options, "visitor", system);
-  await using _ = defer(() => db.close());
-  const known = await publicUrlOf(db);
-  const publicUrl = options.publicUrl ?? known.publicUrl;
-  const passwords = makePasswords();
-  const believing = { ...system, now: clock.now };
-  const admin = { db, place: options, system: believing, clock, secretKey, passwords };
-  return await work({ ...admin, ...known, publicUrl });
+  return namingDamage(databasePath(options), async () => {
+    const { db, secretKey, clock } = await openData(options, "visitor", system);
+    await using _ = defer(() => db.close());
+    const known = await publicUrlOf(db);
+    const publicUrl = options.publicUrl ?? known.publicUrl;
+    const passwords = makePasswords();
+    const believing = { ...system, now: clock.now };
+    const admin = { db, place: options, system: believing, clock, secretKey, passwords };
+    return await work({ ...admin, ...known, publicUrl });
+  });
 }

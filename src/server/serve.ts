@@ -15,7 +15,8 @@ import { makeApp, type App } from "./app.ts";
 import type { Retention } from "./options.ts";
 import { lostPasskeys } from "./users/factors/passkeys.ts";
 import type { Database } from "./store/database.ts";
-import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
+import { databasePath, openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
+import { namingDamage } from "./store/sqlite/damage.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstUser } from "./users/first-user.ts";
 import { acmeOf, openListeners, type ListenerOptions } from "./tls/listener-set.ts";
@@ -84,7 +85,7 @@ export async function startServer(options: ServeOptions, { system, log }: Edges)
   const takeLock = options.isSuccessor === true ? inheritLock : lockDirectory;
   const unlock = options.databaseUrl === undefined ? takeLock(options.dataDirectory, log) : () => undefined;
   try {
-    return await start(options, unlock, { system, log });
+    return await namingDamage(databasePath(options), () => start(options, unlock, { system, log }));
   } catch (error) {
     unlock();
     throw error;

@@ -88,7 +88,8 @@ function restoredLines(restored: Restored): string[] {
   const { organizations, nodes, as_of, set_aside, staff } = restored;
   const { revoked_nodes = 0, register_again = [], authorities_lost = [] } = restored;
   const { deleted_rules = 0, lost_rules = 0, overrides_back = [], staff_missing = false } = restored;
-  const { seals_kept = [] } = restored;
+  const { seals_kept = [], networks6_lost = [], unreadable } = restored;
+  const isNothingCarried = set_aside === undefined || unreadable !== undefined;
   const lineIf = (condition: boolean, line: string) => (condition ? [line] : []);
   return [
     `Restored ${countOf(organizations, "organization")} and ${countOf(nodes, "node")}`,
@@ -96,9 +97,13 @@ function restoredLines(restored: Restored): string[] {
       staff !== undefined,
       `The file was not authenticated. Check its staff users, who can do everything: ${staff?.join(", ") || "none"}`,
     ),
+    ...lineIf(
+      unreadable !== undefined,
+      `The old database is damaged (${unreadable}), so nothing could be carried over from it`,
+    ),
     // Without the old database, what happened since the backup is unknown.
     ...lineIf(
-      set_aside === undefined && as_of !== null,
+      isNothingCarried && as_of !== null,
       `The data is of ${as_of}. What was revoked, deleted or rotated after that is valid again: revoke and delete it again before you start the server`,
     ),
     ...lineIf(set_aside !== undefined, `The old database is now ${set_aside}`),
@@ -119,6 +124,10 @@ function restoredLines(restored: Restored): string[] {
     ...lineIf(
       staff_missing,
       `All staff users of the backup were disabled after it. Enable one: \`${brand.executable} admin user enable EMAIL\`, or create one: \`${brand.executable} admin user create EMAIL --staff\``,
+    ),
+    ...networks6_lost.map(
+      (org) =>
+        `${org} lost its IPv6 network, which was added after the backup. Add it again: \`${brand.executable} admin org update ${org} --network6 CIDR\``,
     ),
     ...seals_kept.map(
       (org) =>

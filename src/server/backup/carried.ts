@@ -17,6 +17,8 @@ export type Carried = {
   staff_missing: boolean;
   /** Organizations (`acme`) and nodes (`acme/laptop`) whose overrides changed after the backup: they are back. */
   overrides_back: string[];
+  /** Organizations that got an IPv6 network after the backup: it is lost, and so are the addresses of their nodes in it. */
+  networks6_lost: string[];
   /** Organizations whose signers published a seal after the backup. It stays, since their nodes hold it. */
   seals_kept: string[];
 };

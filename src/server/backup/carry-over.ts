@@ -26,6 +26,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     lost_rules: 0,
     staff_missing: false,
     overrides_back: [],
+    networks6_lost: [],
     seals_kept: [],
   };
   // Before the groups of nodes, which follow from them.
@@ -38,6 +39,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     const ended = { deletedAt: deletedAt ?? replaced.deletedAt };
     await organizations.update(tx, { id }, { ...demandsOf(replaced), ...ended });
     if (doOverridesDiffer(org, replaced)) carried.overrides_back.push(slug);
+    if (org.network6 === null && replaced.network6 !== null) carried.networks6_lost.push(slug);
     await carryNodes(old, tx, { id, slug, version: configVersion }, now, carried);
     await carryRules(old, tx, id, now, carried);
     await outdatePlans(old, tx, id);

@@ -5,7 +5,9 @@ import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, st
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../base/quantities.ts";
+import { defer } from "../../base/defer.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
+import { sqliteFiles } from "../../base/open-file.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../base/files.ts";
 import type { Step } from "../../base/plan/plan.ts";
@@ -22,6 +24,7 @@ import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from ".
 import type { Database } from "../store/database.ts";
 import { connectedServers } from "../store/postgres/connected-servers.ts";
 import { openPostgres } from "../store/postgres/postgres.ts";
+import { damageIn } from "../store/sqlite/errors.ts";
 import { openSqlite } from "../store/sqlite/sqlite.ts";
 import { checkDatabase, isAlone } from "../store/sqlite/files.ts";
 import { queryNumber } from "../store/table.ts";
@@ -33,6 +36,8 @@ export type Restored = Verified & {
   /** The time of the last event or check-in in the backup, RFC 3339. Null: it has none. */
   as_of: string | null;
   set_aside?: string;
+  /** The damage because of which nothing was carried over from the replaced database. */
+  unreadable?: string;
   /** For an unauthenticated backup: the users who can do everything. */
   staff?: string[];
 } & Partial<Carried>;
@@ -63,7 +68,7 @@ export async function restoreBackup(
     const counted = await verifyBackup(copy, { secretKey, ...origin }, system);
     // "visitor": it does not listen for changes of other processes, as a server does. `isCopy`: the migration makes no other copy.
     const fresh = await openSqlite({ path: copy, now: system.now, role: "visitor", isCopy: true });
-    const as_of = await lastKnownAt(fresh);
+    const as_of = await lastKnownAt(fresh, system.now());
     const staff = origin.isAuthentic ? {} : { staff: await staffOf(fresh) };
     const install = options.databaseUrl === undefined ? installFile : installInPostgres;
     return {
@@ -132,12 +137,16 @@ function damaged(file: string, damage: string, unauthenticated: boolean): AppErr
   return new AppError(code, `Cannot restore ${file}: ${damage}`, { hint: takeAnother });
 }
 
-/** The time of the last event or check-in, RFC 3339; null: there is none. Call it before `prepareRestored` writes its own event. */
-async function lastKnownAt(reader: Database): Promise<string | null> {
+/**
+ * The time of the last event or check-in, RFC 3339; null: there is none. A later time than `now` is that of a clock that was wrong.
+ * Call it before `prepareRestored` writes its own event.
+ */
+async function lastKnownAt(reader: Database, now: number): Promise<string | null> {
   const at = await queryNumber(
     reader,
-    `SELECT max(at) AS n FROM (SELECT coalesce(max(at), 0) AS at FROM events
-       UNION ALL SELECT coalesce(max(last_checkin_at), 0) AS at FROM sightings) known`,
+    `SELECT max(at) AS n FROM (SELECT coalesce(max(at), 0) AS at FROM events WHERE at <= $1
+       UNION ALL SELECT coalesce(max(last_checkin_at), 0) AS at FROM sightings WHERE last_checkin_at <= $1) known`,
+    [now],
   );
   return at === 0 ? null : formatTime(at);
 }
@@ -194,13 +203,14 @@ async function installFile(work: Work): Promise<Partial<Restored>> {
       hint: "SQLite would apply it to the restored database. Move it away and restore again; nothing was changed.",
     });
   }
-  const old = isThere ? await openSqlite({ path, now: system.now, role: "visitor" }) : undefined;
-  const carried = await prepareRestored(fresh, old, system.now());
+  const carried: Partial<Restored> | undefined = isThere
+    ? await prepareFromFile(path, fresh, system.now)
+    : await prepareRestored(fresh, undefined, system.now());
   // After closing, each database is one file, without a write-ahead log.
-  await old?.close();
   await fresh.close();
   checkDatabase(copy);
-  if (isThere && !isAlone(path)) {
+  const isReadable = carried?.unreadable === undefined;
+  if (isThere && isReadable && !isAlone(path)) {
     throw new AppError("busy", `Another process uses ${path}`, {
       hint: "Wait until that process (for example a backup) has ended, and restore again; nothing was changed.",
     });
@@ -214,10 +224,36 @@ async function installFile(work: Work): Promise<Partial<Restored>> {
   const aside = asidePath(path, system);
   linkSync(path, aside);
   // Authenticated, so that it can be restored like a backup.
-  authenticate(aside, secretKey);
+  if (isReadable) authenticate(aside, secretKey);
+  else moveJournals(path, aside);
   renameSync(copy, path);
   syncDirectory(options.dataDirectory);
   return { ...carried, set_aside: aside };
+}
+
+/**
+ * Prepares `fresh`, with what has ended in the database at `path`. A damaged one is no reason to fail, since a restore is the remedy for
+ * it: then nothing of it is carried over.
+ */
+async function prepareFromFile(path: string, fresh: Database, now: () => number): Promise<Partial<Restored>> {
+  try {
+    const old = await openSqlite({ path, now, role: "visitor" });
+    await using _ = defer(() => old.close());
+    return (await prepareRestored(fresh, old, now())) ?? {};
+  } catch (error) {
+    const unreadable = damageIn(error);
+    if (unreadable === undefined) throw error;
+    await prepareRestored(fresh, undefined, now());
+    return { unreadable };
+  }
+}
+
+/** The journals of a damaged database stay beside it: SQLite would apply them to the database that takes its place. */
+function moveJournals(path: string, aside: string): void {
+  const [, ...journals] = sqliteFiles(path);
+  const [, ...asides] = sqliteFiles(aside);
+  for (const [at, journal] of journals.entries())
+    if (existsSync(journal)) renameSync(journal, asides[at] ?? "");
 }
 
 async function installInPostgres(work: Work): Promise<Partial<Restored>> {

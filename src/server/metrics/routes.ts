@@ -78,7 +78,9 @@ export function serverHandlers(services: Services): Handlers<typeof serversApi> 
       });
       return { body: { clock: formatTime(own) } };
     },
-    async list() {
+    async list({ caller }) {
+      // A command has examined nothing before, unlike a server.
+      if (caller.kind === "operator") await db.examine(system);
       const backup = await lastBackupAt(db);
       return {
         body: {

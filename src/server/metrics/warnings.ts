@@ -2,11 +2,12 @@
 
 import { X509Certificate } from "node:crypto";
 import type { Warning } from "../../api/servers.ts";
-import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../base/disk-space.ts";
 import { formatTime } from "../../base/quantities.ts";
 import type { ServerOptions } from "../options.ts";
 import { howToCompare, type NodeClocks } from "../nodes/contact/node-clocks.ts";
+import { damageRemedy } from "../store/sqlite/errors.ts";
+import { damageRemedy as postgresDamageRemedy } from "../store/postgres/errors.ts";
 import { describeDoubt, howToConfirm } from "../store/clock.ts";
 
 type Sources = Pick<ServerOptions, "db" | "clock" | "dataDirectory" | "tlsCertificate"> & {
@@ -26,7 +27,7 @@ export function findWarnings({ db, clock, nodeClocks, dataDirectory, tlsCertific
     found.push({
       code: "database_damaged",
       text: `The database is damaged: ${damage}.`,
-      hint: `Examine the disk${db.dialect === "postgres" ? " of PostgreSQL, whose log says what is damaged" : ": what it cannot read looks damaged"}. If this stays, stop the server, and restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
+      hint: db.dialect === "postgres" ? postgresDamageRemedy : damageRemedy,
     });
   const disk = dataDirectory === undefined ? undefined : diskSpaceAt(dataDirectory);
   if (disk !== undefined && disk.state !== "ok") {

@@ -45,6 +45,11 @@ export function failsAll(error: unknown): boolean {
   return error instanceof Retry || error instanceof Lost || isStorageUnavailable(error);
 }
 
+/** What to do about a damaged database. */
+export const damageRemedy =
+  "Examine the disk of PostgreSQL, whose log says what is damaged. If this stays, stop the server, and restore the last backup: " +
+  `\`${brand.executable} admin restore FILE --replace\`.`;
+
 function translate(error: unknown): unknown {
   if (!(error instanceof Error) || error instanceof AppError) return error;
   const state = sqlStateOf(error);
@@ -56,7 +61,7 @@ function translate(error: unknown): unknown {
     return new AppError("storage_unavailable", "The database is damaged", {
       cause: error,
       retryAfter: 60,
-      hint: `Examine the disk of PostgreSQL; its log says what is damaged. If it stays, restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
+      hint: damageRemedy,
     });
   }
   const code = systemErrorCode(error) ?? "";

@@ -9,11 +9,16 @@ export type Connection = { sqlite: Sqlite; prepare(sql: string): Statement; clos
 
 export function connect(path: string, create = true): Connection {
   const sqlite = openFile(path, { create });
-  // Must come first: without it, two processes that open the file at once fail instead of waiting.
-  sqlite.run("PRAGMA busy_timeout = 5000");
-  sqlite.run("PRAGMA journal_mode = WAL");
-  sqlite.run("PRAGMA synchronous = FULL");
-  sqlite.run("PRAGMA foreign_keys = ON");
+  try {
+    // Must come first: without it, two processes that open the file at once fail instead of waiting.
+    sqlite.run("PRAGMA busy_timeout = 5000");
+    sqlite.run("PRAGMA journal_mode = WAL");
+    sqlite.run("PRAGMA synchronous = FULL");
+    sqlite.run("PRAGMA foreign_keys = ON");
+  } catch (error) {
+    sqlite.close();
+    throw error;
+  }
   return makeConnection(sqlite);
 }
 

@@ -1,13 +1,30 @@
 // Known damage of a SQLite file: found by statements, and by examinations.
 
 import { statSync } from "node:fs";
-import { AppError, messageOf } from "../../../base/errors.ts";
-import { systemErrorCode } from "../../../base/system-errors.ts";
+import { AppError } from "../../../base/errors.ts";
+import { damageIn, damageRemedy } from "./errors.ts";
 import { isWhole } from "./files.ts";
 
 /** A larger file is not read again while requests wait, but by the next examination. */
 const maxReadAgainBytes = 64 * 1024 * 1024;
 const readAgainMs = 10_000;
+
+/**
+ * Runs work that opens the file, or starts on it. Throws bad_configuration with the path if the file is damaged, and still shows it at
+ * a second look: no restart mends that.
+ */
+export async function namingDamage<T>(path: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const damage = damageIn(error);
+    if (damage === undefined || isWhole(path)) throw error;
+    throw new AppError("bad_configuration", `The database ${path} is damaged: ${damage}`, {
+      cause: error,
+      hint: damageRemedy,
+    });
+  }
+}
 
 /**
  * Looks again whether the damage is there: SQLite also reports a page as damaged that its disk cannot read at this
@@ -28,8 +45,8 @@ export function watchFile(path: string) {
     },
     /** Looks whether the error of a statement shows damage. */
     noteError(error: unknown): void {
-      const cause = error instanceof AppError ? error.details.cause : undefined;
-      if (/^SQLITE_(CORRUPT|NOTADB)/.test(systemErrorCode(cause) ?? "")) learn(messageOf(cause));
+      const found = damageIn(error);
+      if (found !== undefined) learn(found);
     },
     /** What is damaged; undefined: nothing is known. Reads the file again every ten seconds while something is. */
     damage(): string | undefined {

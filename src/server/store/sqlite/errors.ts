@@ -1,6 +1,7 @@
 // The errors of SQLite as errors of the control plane, and what they mean for a connection.
 
 import { SQLiteError } from "bun:sqlite";
+import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { isStorageUnavailable, NotUnique } from "../database.ts";
 
@@ -26,6 +27,19 @@ export function mayBeStale(error: unknown): boolean {
   return cause instanceof SQLiteError && /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(cause.code ?? "");
 }
 
+const damageCodes = /^SQLITE_(CORRUPT|NOTADB)/;
+
+/** What SQLite found damaged, by an error that is translated or not. Undefined: the error is about something else. */
+export function damageIn(error: unknown): string | undefined {
+  const cause = error instanceof AppError ? error.details.cause : error;
+  return cause instanceof SQLiteError && damageCodes.test(cause.code ?? "") ? cause.message : undefined;
+}
+
+/** What to do about a damaged database. */
+export const damageRemedy =
+  "Examine the disk: what it cannot read looks damaged. If this stays, stop the server, and restore the last backup: " +
+  `\`${brand.executable} admin restore FILE --replace\`.`;
+
 /** What to do, as far as the error code tells. */
 const hints: readonly [RegExp, string][] = [
   [/^SQLITE_FULL/, "Make space on its disk."],
@@ -33,6 +47,7 @@ const hints: readonly [RegExp, string][] = [
     /^SQLITE_READONLY/,
     "Its file system or a file is read-only: look for errors of the disk (`dmesg`) and immutable files (`lsattr`), and make it writable.",
   ],
+  [damageCodes, damageRemedy],
   [/^SQLITE_IOERR/, "Look for errors of its disk (`dmesg`)."],
 ];
 

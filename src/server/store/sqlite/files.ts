@@ -6,6 +6,7 @@ import { closeSync, existsSync, fsyncSync, rmSync } from "node:fs";
 import { constants, setPriority } from "node:os";
 import { pagesWord } from "../../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../../base/errors.ts";
+import { damageIn } from "./errors.ts";
 import { refuseForeignEntry } from "../own-data.ts";
 import { createFileFor, type FileOwner } from "../../../base/files.ts";
 import type { System } from "../../../base/system.ts";
@@ -93,7 +94,8 @@ export function answerAsPagesChild(path: string, { stdout }: Pick<System, "stdou
   return damage === undefined ? 0 : 1;
 }
 
-function damageOfPages(path: string): string | undefined {
+/** What is damaged in a file that may be in use; undefined: nothing. Reads every page, in this process. */
+export function damageOfPages(path: string): string | undefined {
   const database = openFile(path);
   try {
     database.run("PRAGMA busy_timeout = 5000");
@@ -101,8 +103,8 @@ function damageOfPages(path: string): string | undefined {
     // Its first line names the database.
     return found === "ok" ? undefined : found.replace(/^\*\*\*.*\n/, "").replaceAll("\n", " ");
   } catch (error) {
-    if (error instanceof SQLiteError && /^SQLITE_(CORRUPT|NOTADB)/.test(error.code ?? ""))
-      return error.message;
+    const damage = damageIn(error);
+    if (damage !== undefined) return damage;
     throw error;
   } finally {
     database.close();

@@ -13,7 +13,7 @@ import { makeListeners, type Notice } from "../notices.ts";
 import { watchFile } from "./damage.ts";
 import { connect, readerOf, type Connection } from "./connection.ts";
 import { attempt, isUnavailable, mayBeStale, translate } from "./errors.ts";
-import { copyDatabase, examinePages } from "./files.ts";
+import { copyDatabase, damageOfPages, examinePages } from "./files.ts";
 import { leaveNotices, watchOthers, type Watch } from "./notices.ts";
 import { lostDatabase } from "../database-mark.ts";
 import { makeWriteQueue, type Committed, type Work } from "../write-queue.ts";
@@ -71,7 +71,9 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
     damage,
     async examine(system) {
       const begun = performance.now();
-      examined(await examinePages(options.path, system), begun);
+      // In the process of a command nothing else waits meanwhile.
+      const isServer = options.role === "server";
+      examined(isServer ? await examinePages(options.path, system) : damageOfPages(options.path), begun);
     },
     write: queue.write,
     writeFor: queue.writeFor,
@@ -86,12 +88,14 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
       writer.close();
     },
   };
-  if (options.isBegun === true && (await isBlank(database))) {
+  try {
+    if (options.isBegun === true && (await isBlank(database))) throw lostDatabase(options.path, "is empty");
+    if (options.isCopy !== true) await copyBeforeMigration(database, options);
+    await migrate(database, options.now());
+  } catch (error) {
     await database.close();
-    throw lostDatabase(options.path, "is empty");
+    throw error;
   }
-  if (options.isCopy !== true) await copyBeforeMigration(database, options);
-  await migrate(database, options.now());
   if (options.role === "server") watch = watchOthers(() => writer, options.pollMs ?? 250, tell);
   return database;
 }
