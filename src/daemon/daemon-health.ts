@@ -17,6 +17,7 @@ import { Healer } from "../node/health/healer.ts";
 import { keptHere } from "../node/health/paths/kept-peers-here.ts";
 import { OffloadTrial } from "../node/health/paths/offload-trial.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
+import { unreachedNetworks } from "../node/routing/router-file.ts";
 import { controlSocket } from "../platform/systemd/control-socket.ts";
 import type { OpenEcho } from "../platform/network/echo-socket.ts";
 import { isSameProcess, ageOf, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
@@ -106,6 +107,7 @@ export function makeDaemonHealth(
         restart: restartHung,
       }),
     disk: () => worstDisk([directory, dirname(logPath)]),
+    unreached: () => unreachedNetworks(directory),
     recentLog: async () => lastLines(logPath, logLines),
     healer,
     offloads,

@@ -13,6 +13,7 @@ export const findingWords = {
   nodes_silent: "no node answers this lighthouse",
   no_node_came: "no node reaches this lighthouse",
   routers_silent: "a router of its routes does not answer",
+  network_unreached: "a network behind it is not reached",
   tunnels_dead: "tunnels stay dead",
   large_packets_lost: "its path loses large packets",
   probing: "its first probes are under way",

@@ -8,5 +8,6 @@ export const quietEngine = {
   engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
   tunnels: async () => [],
   disk: () => undefined,
+  unreached: () => [],
   recentLog: async () => [],
 } satisfies Omit<HealthDeps, "system">;

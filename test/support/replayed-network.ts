@@ -9,6 +9,7 @@ import { OrganizationHealth, type HealthDeps } from "../../src/node/health/organ
 import { currentGeneration } from "../../src/node/files/generations.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
+import { unreachedNetworks } from "../../src/node/routing/router-file.ts";
 import { linkPointer } from "../../src/platform/generation-pointer.ts";
 import type { EchoReply, OpenEcho } from "../../src/platform/network/echo-socket.ts";
 
@@ -140,6 +141,7 @@ export class ReplayedNetwork {
           : undefined,
       tunnels: async () => (this.reports ? this.#hostmap() : undefined),
       disk: () => undefined,
+      unreached: () => unreachedNetworks(this.place.directory),
       recentLog: async () => [],
       ...more,
     });

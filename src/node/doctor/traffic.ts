@@ -15,11 +15,10 @@ import { subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { doctorStatusOf, type Finding as HealthFinding } from "../health/findings.ts";
 import type { Health } from "../health/verdict.ts";
-import { readRouterFile } from "../routing/router-file.ts";
+import { readRouterFile, unreachedNetworks } from "../routing/router-file.ts";
 import { describeRoutesHere, examineInterfaces } from "./machine-use.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { readHubs } from "./hubs.ts";
-import { installNft, noNft } from "../../platform/nftables.ts";
 import { askHubs, whyUnreached } from "./underlay.ts";
 import { readText } from "../../base/open-file.ts";
 
@@ -157,14 +156,8 @@ function examineForwarding({ directory }: Organization): Finding {
   if (subnets.length === 0) return ok("this node routes no subnets");
   // What this program has set up, by network.
   const setUp = Object.entries(readRouterFile(directory)?.networks ?? {});
-  const failed = setUp.find(([, { state }]) => state !== "ready");
-  if (failed !== undefined) {
-    const [network, { state, why = "" }] = failed;
-    const what = state === "down" ? "what is behind it does not answer" : why;
-    const evidence = `this node is a router of ${network}, but ${what}`;
-    if (why === noNft) return fail(evidence, installNft);
-    return fail(evidence, `ip route get ${network.replace(/\/\d+$/, "")}`);
-  }
+  const [unreached] = unreachedNetworks(directory);
+  if (unreached !== undefined) return fail(unreached.what, unreached.cure);
   const others = subnets.filter((subnet) => !setUp.some(([network]) => network === subnet));
   if (others.length === 0) return ok(`this node is made ready to route ${subnets.join(", ")}`);
   const off = [

@@ -45,6 +45,8 @@ export type AssessmentInput = {
   /** Overlay address → the size in bytes above which packets to it are lost. */
   lostLarge: ReadonlyMap<string, number>;
   disk: DiskSpace | undefined;
+  /** Of this router. */
+  unreached: Observation["unreached"];
   /** How many peers the engine finds without a lighthouse. Counted only while no lighthouse answers. */
   keptCount: number;
   planeFacts: PlaneFacts;
@@ -141,6 +143,7 @@ function observe(
     contact: facts.isLighthouse ? contactOf(input, facts, engine) : undefined,
     silent,
     unrouted: routes.filter(({ states }) => states.length > 0 && states.every((each) => each === "lost")),
+    unreached: input.unreached,
     stuck: stuckPeers(input).map(nameOf),
     keptCount: input.keptCount,
     unmet: unmetPeers(input, facts).map(nameOf).sort(),

@@ -53,6 +53,8 @@ const kinds = {
   nodes_silent: { light: "degraded", cure: () => openPort },
   no_node_came: { light: "degraded", cure: () => openPort },
   routers_silent: { light: "degraded", cure: () => `On that router: ${program} doctor` },
+  // The cure depends on the reason (routing/router-file.ts).
+  network_unreached: { light: "degraded", cure: () => "" },
   tunnels_dead: { light: "degraded", cure: (slug) => `${program} peers ${quoteWord(slug)}` },
   large_packets_lost: { light: "degraded", cure: () => "" },
   probing: { light: "unknown", cure: (slug) => `${program} status ${quoteWord(slug)} --check` },

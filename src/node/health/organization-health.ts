@@ -43,6 +43,8 @@ export type HealthDeps = InventoryDeps & {
   open: OpenEcho;
   /** Disk space of the organization's directory; undefined where the system does not tell. */
   disk(): DiskSpace | undefined;
+  /** The networks that this node offers as their router and does not reach. */
+  unreached(): AssessmentInput["unreached"];
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
   /** Repairs dead tunnels (healer.ts). */
@@ -95,6 +97,7 @@ export class OrganizationHealth {
   /** How far this machine's clock was ahead at the last answer. */
   #lastAheadMs = 0;
   #disk: AssessmentInput["disk"];
+  #unreached: AssessmentInput["unreached"] = [];
   /** What was announced last, as JSON. */
   #announced = "";
   /** What #areLighthousesSilent() was at the last refresh. */
@@ -295,6 +298,7 @@ export class OrganizationHealth {
   async #refresh(): Promise<void> {
     this.#nextRefreshAt = this.#deps.monotonic() + probeEveryMs;
     this.#disk = this.#deps.disk();
+    this.#unreached = this.#deps.unreached();
     try {
       await this.#inventory.refresh((address) => this.prober.sentSince(address));
     } catch {
@@ -455,6 +459,7 @@ export class OrganizationHealth {
       lostLarge: this.lostLarge,
       keptCount: this.#keptCount,
       disk: this.#disk,
+      unreached: this.#unreached,
       planeFacts: this.planeFacts,
       inventory: this.#inventory,
       prober: this.prober,

@@ -70,6 +70,8 @@ export type Observation = {
   silent: readonly string[];
   /** Subnets without a router that answers, each with the names of its routers. */
   unrouted: readonly { network: string; routers: readonly string[] }[];
+  /** Networks that this node offers as their router and does not reach, each with a cure. */
+  unreached: readonly { what: string; cure: string }[];
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];
   /** Number of peers that the engine finds without a lighthouse, by addresses that this node keeps. */
@@ -100,6 +102,9 @@ export type Observation = {
 
 type Conclusion = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
+/** The most networks of this router that have a finding of their own. */
+const mostUnreached = 5;
+
 /** The findings, and the verdict that follows from them. */
 export function conclude(observation: Observation): Conclusion {
   const { slug, stuck, silent, contact } = observation;
@@ -115,6 +120,9 @@ export function conclude(observation: Observation): Conclusion {
     ),
     ...(contact === undefined ? nodeFindings(observation) : lighthouseFindings(observation, contact)),
     ...silentRouters(observation),
+    ...observation.unreached
+      .slice(0, mostUnreached)
+      .map(({ what, cure }) => makeFinding("network_unreached", slug, what, cure)),
     ...largePacketsLost(observation),
     ...clockDiffers(observation),
     ...addressMoved(observation),

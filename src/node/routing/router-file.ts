@@ -4,6 +4,7 @@ import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { boundedText } from "../../base/text.ts";
 import { makeDirectory, writeFileUntilBoot } from "../../base/files.ts";
+import { installNft, noNft } from "../../platform/nftables.ts";
 import { readValidJson } from "../files/json-file.ts";
 import { savedHealthDirectory } from "../health/saved-health.ts";
 
@@ -28,6 +29,20 @@ export const routerFilePath = (directory: string, slug = basename(directory)) =>
 /** The router file of this organization, or of another one on this machine. */
 export const readRouterFile = (directory: string, slug?: string): RouterFile | undefined =>
   readValidJson(routerFilePath(directory, slug), RouterFile);
+
+/** The networks that this router does not reach now: the reason, in one sentence without a full stop, and a command. */
+export function unreachedNetworks(directory: string): { what: string; cure: string }[] {
+  return Object.entries(readRouterFile(directory)?.networks ?? {}).flatMap(
+    ([network, { state, why = "" }]) => {
+      if (state === "ready") return [];
+      const reason = state === "down" ? "what is behind it does not answer" : why;
+      return {
+        what: `This node is a router of ${network}, but ${reason}`,
+        cure: why === noNft ? installNft : `ip route get ${network.replace(/\/\d+$/, "")}`,
+      };
+    },
+  );
+}
 
 export function writeRouterFile(directory: string, file: RouterFile): void {
   const path = routerFilePath(directory);

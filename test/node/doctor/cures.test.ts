@@ -189,9 +189,8 @@ const proofs: Record<string, Record<string, Proof>> = {
   },
   "node/doctor/traffic.ts": {
     "confirmationChecks: next": "advice: a user confirms the node; e2e/returned.test.ts does",
-    'examineForwarding: `ip route get ${network.replace(/\\/\\d+$/, "")}`':
-      "advice: it shows the way to what does not answer behind the router",
-    "examineForwarding: installNft": "advice: it installs a package of the system",
+    "examineForwarding: unreached.cure":
+      "advice: it shows the way to what does not answer behind the router, or installs a package of the system",
     "examineForwarding: remedy": ["e2e/doctor.test.ts", "a router that does not forward"],
     "notRunning: `${run} start ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
     "examineRoutes: restart": machine("no route to the overlay"),
@@ -218,6 +217,7 @@ const kinds: Record<Kind, Proof> = {
   nodes_silent: "advice: firewalls before this machine",
   no_node_came: "advice: firewalls before this machine",
   routers_silent: "advice: on the router",
+  network_unreached: "advice: as examineForwarding above",
   tunnels_dead: "advice: it shows the peers",
   large_packets_lost: machine("large packets that are lost"),
   probing: "advice: it asks again",

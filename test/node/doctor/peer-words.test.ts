@@ -30,6 +30,7 @@ const namesPeers: Record<Kind, boolean> = {
   nodes_silent: false,
   no_node_came: false,
   routers_silent: true,
+  network_unreached: false,
   tunnels_dead: true,
   large_packets_lost: true,
   probing: false,

@@ -5,6 +5,7 @@ import { expect, test } from "bun:test";
 import { localApi } from "../../../src/node/engine/local-api.ts";
 import { Healer } from "../../../src/node/health/healer.ts";
 import type { OrganizationHealth } from "../../../src/node/health/organization-health.ts";
+import { writeRouterFile } from "../../../src/node/routing/router-file.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { ReplayedNetwork } from "../../support/replayed-network.ts";
 import { instants } from "../../support/soak.ts";
@@ -201,6 +202,36 @@ test("a route through routers that are silent is not in effect, one through a ro
   network.peer("spare").isOn = true;
   await network.pass(25_000);
   expect(look()).toEqual({ kinds: [], routes: { answering: 1, of: 1 } });
+  over.abort();
+  await network.pass(1000);
+  await running;
+});
+
+test("a router says within seconds that what is behind it does not answer, and that it is back", async () => {
+  await using world = await makeNodeWorld();
+  const organization = await world.register();
+  const network = new ReplayedNetwork(organization, ["hub"]);
+  const health = network.watch();
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  const put = (state: string) =>
+    writeRouterFile(organization.directory, { forwarding: {}, networks: { "192.168.7.0/24": { state } } });
+  for (const [state, right] of [
+    ["ready", { verdict: "running", findings: [] }],
+    [
+      "down",
+      {
+        verdict: "degraded",
+        reason: "This node is a router of 192.168.7.0/24, but what is behind it does not answer",
+        findings: [{ kind: "network_unreached", cure: "ip route get 192.168.7.0" }],
+      },
+    ],
+    ["ready", { verdict: "running", findings: [] }],
+  ] as const) {
+    put(state);
+    await network.pass(toldMs);
+    expect(health.current()).toMatchObject(right);
+  }
   over.abort();
   await network.pass(1000);
   await running;

@@ -9,6 +9,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   contact: undefined,
   silent: [],
   unrouted: [],
+  unreached: [],
   stuck: [],
   keptCount: 0,
   unmet: [],
@@ -165,6 +166,17 @@ test("a subnet whose routers are silent degrades it, and the routers are named",
         cure: "On office, spare: agent doctor",
       },
     ],
+  });
+});
+
+test("a router is degraded while it does not reach a network behind it", () => {
+  const unreached = [
+    { what: "This node is a router of 192.168.7.0/24, but nft failed", cure: "nft list ruleset" },
+  ];
+  expect(conclude(seen({ unreached }))).toMatchObject({
+    verdict: "degraded",
+    reason: unreached[0]?.what,
+    findings: [{ kind: "network_unreached", ...unreached[0] }],
   });
 });
 

@@ -19,6 +19,7 @@ import type { KeptPeers } from "../../health/paths/kept-peers.ts";
 import type { OffloadTrial } from "../../health/paths/offload-trial.ts";
 import { savedHealthDirectory } from "../../health/saved-health.ts";
 import { exchangeProbes, restoreProbes } from "../../health/saved-probes.ts";
+import { unreachedNetworks } from "../../routing/router-file.ts";
 import { readHealing } from "../../health/saved-healing.ts";
 import type { PeersSeen } from "../../health/shown-peer.ts";
 import { examineEngine, type OrganizationSettings } from "../organization-deps.ts";
@@ -81,6 +82,7 @@ export function makeServerHealth(
       });
     },
     disk: () => worstDisk([directory]),
+    unreached: () => unreachedNetworks(directory),
     async recentLog() {
       if (!isRunByUnits({ directory, mode: config.mode }, system)) return [];
       const argv = journalCommand(engineUnit(slug), `--lines=${logLines}`);
