@@ -4,8 +4,8 @@ import { statfsSync, type StatsFs } from "node:fs";
 import { formatSize } from "./quantities.ts";
 
 /**
- * `filling`: less than a tenth, and less than 2 GB, is free. `full`: less than 16 MB, or no inode, is free: the next write
- * may fail.
+ * `filling`: less than a tenth, and less than 2 GB, is free. `full`: less than a twentieth, and less than 16 MB, is free, or no inode:
+ * the next write may fail.
  */
 export type DiskState = "ok" | "filling" | "full";
 type Space = Pick<StatsFs, "bavail" | "blocks" | "bsize" | "ffree" | "files">;
@@ -35,7 +35,7 @@ export function diskSpaceAt(path: string, stat: (path: string) => Space = statfs
     const noInode = files > 0 && ffree === 0;
     let state: DiskState = "ok";
     if (freeBytes < fillingBytes && freeBytes < totalBytes / 10) state = "filling";
-    if (noInode || freeBytes < fullBytes) state = "full";
+    if (noInode || (freeBytes < fullBytes && freeBytes < totalBytes / 20)) state = "full";
     const text = noInode
       ? `no inode is free at ${path}`
       : `${formatSize(freeBytes)} of ${formatSize(totalBytes)} are free at ${path}`;

@@ -13,6 +13,10 @@ test.each([
   [1000, 99, 1000, "filling"],
   [1000, 15, 1000, "full"],
   [1000, 500, 0, "full"],
+  // A disk smaller than what is little on others, such as a partition for a configuration.
+  [8, 7, 1000, "ok"],
+  [100, 9, 1000, "filling"],
+  [100, 4, 1000, "full"],
 ] as const)("a disk of %i MB with %i MB and %i inodes free is %s", (total, free, inodes, state) => {
   const stat = () => ({ bsize: MB, blocks: total, bavail: free, files: 1000, ffree: inodes });
   expect(diskSpaceAt("/", stat)?.state).toBe(state);

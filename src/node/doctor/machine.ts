@@ -115,10 +115,14 @@ async function examineEngine(settings: ServiceSettings, system: System): Promise
 
 function examineConfigDisk({ configRoot }: ServiceSettings): Finding {
   const path = existsSync(configRoot) ? configRoot : "/";
-  return examineDisk(path, "Free some disk space: new configurations cannot be saved without it");
+  return examineDisk(
+    path,
+    "Free some disk space: once none is left, no change and no revocation can be saved",
+  );
 }
 
-const planeRemedy = "Free some disk space, or give it a larger disk: on a full disk nothing can be changed";
+const planeRemedy =
+  "Free some disk space, or give it a larger disk: once none is left, nothing can be changed";
 
 function examineDisk(path: string, remedy: string): Finding {
   const found = diskSpaceAt(path);

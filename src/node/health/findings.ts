@@ -25,7 +25,8 @@ type KindEntry = { light: Light; cure(slug: string): string; doctor?: "fail" };
 
 const program = brand.executable;
 const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${program} check-port`;
-const freeSpace = "Free some disk space on this machine: without it no change and no revocation can be saved";
+const freeSpace =
+  "Free some disk space on this machine: once none is left, no change and no revocation can be saved";
 export const checkWayOut =
   "Check this machine's way out: its cable or radio, the router before it, and that router's uplink";
 /** The only cure while the clock is wrong: other findings may be consequences of it. */
