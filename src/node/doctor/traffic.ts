@@ -15,6 +15,7 @@ import { subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { doctorStatusOf, type Finding as HealthFinding } from "../health/findings.ts";
 import type { Health } from "../health/verdict.ts";
+import { overlayOffers } from "../routing/offers.ts";
 import { readRouterFile, unreachedNetworks } from "../routing/router-file.ts";
 import { describeRoutesHere, examineInterfaces } from "./machine-use.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
@@ -151,7 +152,16 @@ async function examineRoutes(
 }
 
 /** A node with subnets behind it receives packets for them, and the kernel must pass them on. */
-function examineForwarding({ directory }: Organization): Finding {
+function examineForwarding({ directory, slug }: Organization): Finding {
+  const [refused] = overlayOffers(directory);
+  if (refused !== undefined) {
+    const { network, overlay } = refused;
+    const evidence = `the offer ${network} is left out: it overlaps the overlay's own network ${overlay}`;
+    return warn(
+      evidence,
+      `${run} up ${quoteWord(slug)} --advertise none # or the networks behind this machine`,
+    );
+  }
   const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
   if (subnets.length === 0) return ok("this node routes no subnets");
   // What this program has set up, by network.

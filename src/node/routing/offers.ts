@@ -5,14 +5,26 @@ import { join } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
 import { given } from "../../base/given.ts";
 import { parseOffer, type Advertised, type Offer } from "../../protocol/routing/advertised.ts";
-import { subnetsIn } from "../files/granted/networks.ts";
+import { overlayIn, subnetsIn } from "../files/granted/networks.ts";
 import { permissionsOrNone } from "../files/permissions.ts";
 import { readRouterFile } from "./router-file.ts";
 
-/** Parses nothing for a machine without permissions.json: every check-in asks. */
+/** Parses nothing for a machine without permissions.json: every check-in asks. Without those of `overlayOffers`. */
 function readOffers(directory: string): Offer[] {
+  return allOffers(directory).filter((offer) => overlayIn(offer, directory) === undefined);
+}
+
+function allOffers(directory: string): Offer[] {
   if (!existsSync(join(directory, "permissions.json"))) return [];
   return permissionsOrNone(directory).advertise.flatMap((each) => parseOffer(each) ?? []);
+}
+
+/** Offers that overlap the overlay: neither told to the control plane, which refuses them, nor routed. Made at the registration. */
+export function overlayOffers(directory: string): { network: string; overlay: string }[] {
+  return allOffers(directory).flatMap((offer) => {
+    const overlay = overlayIn(offer, directory);
+    return overlay === undefined ? [] : [{ network: offer.network, overlay }];
+  });
 }
 
 /** The offers that the node's certificate holds: only what both root and an administrator want is routed. */

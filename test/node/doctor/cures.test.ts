@@ -189,6 +189,8 @@ const proofs: Record<string, Record<string, Proof>> = {
   },
   "node/doctor/traffic.ts": {
     "confirmationChecks: next": "advice: a user confirms the node; e2e/returned.test.ts does",
+    "examineForwarding: `${run} up ${quoteWord(slug)} --advertise none # or the networks behind this machine`":
+      "advice: root chooses what to offer",
     "examineForwarding: unreached.cure":
       "advice: it shows the way to what does not answer behind the router, or installs a package of the system",
     "examineForwarding: remedy": ["e2e/doctor.test.ts", "a router that does not forward"],

@@ -1,6 +1,10 @@
 // What root offers to route, as it is written, and the rules that come of it.
 
 import { expect, test } from "bun:test";
+import { advertisedNow } from "../../../src/node/routing/offers.ts";
+import { parsePermissions } from "../../../src/node/files/granted/permission-flags.ts";
+import { writePermissions } from "../../../src/node/files/permissions.ts";
+import { makeNodeWorld } from "../../support/node.ts";
 import { tableBody } from "../../../src/node/routing/router-table.ts";
 import { parseTcpPeers } from "../../../src/platform/network/tcp-peers.ts";
 import { parseOffer } from "../../../src/protocol/routing/advertised.ts";
@@ -90,4 +94,23 @@ test("hosts of open TCP connections are read from the kernel's table", () => {
 `;
   expect(parseTcpPeers(table)).toEqual(["192.168.7.10", "192.168.7.12"]);
   expect(parseTcpPeers("")).toEqual([]);
+});
+
+test("a network that overlaps the overlay is not offered: the flag is refused, and one from the registration left out", async () => {
+  await using world = await makeNodeWorld();
+  const { directory } = await world.register();
+  const offer = (text: string, slug = "acme") =>
+    parsePermissions((flag) => (flag === "advertise" ? text : undefined), { configRoot: world.root, slug });
+  for (const text of ["10.77.0.0/16", "10.0.0.0/8", "10.77.3.0/24", "10.201.3.0/24=10.77.3.0/24"])
+    expect(() => offer(`192.168.7.0/24,${text}`)).toThrow(
+      `--advertise: ${text} overlaps the overlay's own network 10.77.0.0/16`,
+    );
+  expect(offer("192.168.7.0/24").advertise).toEqual(["192.168.7.0/24"]);
+  // At a registration the overlay is not known yet.
+  writePermissions(directory, offer("192.168.7.0/24,10.77.3.0/24", "later"));
+  expect(advertisedNow(directory)?.map(({ network }) => network)).toEqual(["192.168.7.0/24"]);
+  const { stdout } = await world.agent(["doctor"]);
+  expect(stdout).toContain(
+    "the offer 10.77.3.0/24 is left out: it overlaps the overlay's own network 10.77.0.0/16",
+  );
 });

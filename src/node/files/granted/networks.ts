@@ -3,7 +3,8 @@
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../../base/files.ts";
-import { maskNetwork } from "../../../base/ip.ts";
+import { maskNetwork, networkTextsOverlap } from "../../../base/ip.ts";
+import type { Offer } from "../../../protocol/routing/advertised.ts";
 import { decodeBundle } from "../../../pki/bundle.ts";
 
 /** The node's addresses with their prefix lengths, "10.77.0.5/16". */
@@ -25,6 +26,17 @@ function valuesIn(hostCrt: string, key: "networks" | "unsafeNetworks"): string[]
 /** The networks that an engine with these certificates routes, "10.77.0.0/16". */
 export function maskedNetworks(hostCrt: string): string[] {
   return [...new Set(prefixedAddressesIn(hostCrt).flatMap((address) => maskNetwork(address) ?? []))];
+}
+
+/** The overlay's network that an offer overlaps; undefined if there is none, or before the registration, or for a damaged certificate. */
+export function overlayIn({ network, behind = network }: Offer, directory: string): string | undefined {
+  try {
+    const overlaps = (overlay: string) =>
+      networkTextsOverlap(network, overlay) || networkTextsOverlap(behind, overlay);
+    return overlayNetworks(directory).find(overlaps);
+  } catch {
+    return undefined;
+  }
 }
 
 /** The networks of a registered organization. */

@@ -1,5 +1,6 @@
 // The flags of commands by which the administrator of this machine changes permissions.json, such as --allow-routes.
 
+import { join } from "node:path";
 import { AppError } from "../../../base/errors.ts";
 import { formatAddress, joinHostPort, parseAddress, parseNetwork, withoutPort } from "../../../base/ip.ts";
 import { quoteWord } from "../../../base/quote.ts";
@@ -7,6 +8,7 @@ import { brand } from "../../../brand.ts";
 import { parseOffer } from "../../../protocol/routing/advertised.ts";
 import { formatOffer } from "../../../protocol/routing/format-offer.ts";
 import { isReleaseAddress } from "../../../release/release-address.ts";
+import { overlayIn } from "./networks.ts";
 import { permissionsOrNone, updatingBeside, type Permissions } from "../permissions.ts";
 
 /** The permission of each flag that has a list. `read`: an entry in its usual form; undefined for other text. */
@@ -105,6 +107,18 @@ export function flagAllowing(directory: string, flag: PermissionFlag, entries: r
 
 type Place = { configRoot: string; slug: string };
 
+/** A registration has no certificate yet: then offers.ts leaves the offer out. */
+function refuseOverlay(offers: readonly string[], { configRoot, slug }: Place): void {
+  for (const text of offers) {
+    const offer = parseOffer(text);
+    const overlay = offer && overlayIn(offer, join(configRoot, slug));
+    if (overlay !== undefined)
+      throw new AppError("usage", `--advertise: ${text} overlaps the overlay's own network ${overlay}`, {
+        hint: "Offer networks behind this machine alone: nodes reach each other without a route.",
+      });
+  }
+}
+
 /**
  * Throws conflict if another organization may update already: if two may, none is obeyed, and the first would lose its updates
  * without a word.
@@ -173,6 +187,7 @@ export function parsePermissions(
       if (entry !== undefined) return entry;
       throw new AppError("usage", `--${flag}: "${word}" is not ${example}`);
     });
+    if (key === "advertise") refuseOverlay(entries, place);
     allowed[key] = entries;
     // Now root has decided: routes from before an upgrade that stayed without a permission (grants.ts) end unless the list has them.
     if (key === "routes") allowed.former_routes = [];
