@@ -1,7 +1,7 @@
 // Which keys a synchronization accepts: certificates for the node's own key, and a signed order key.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { currentGeneration } from "../../../src/node/files/generations.ts";
@@ -42,6 +42,14 @@ test("certificates for another key are refused without any change", async () => 
   expect(error.code).toBe("untrusted_answer");
   expect(error.message).toContain("another key");
   expect(currentGeneration(organization.directory)).toBe("1");
+});
+
+test("a damaged host.crt is replaced when a user asks", async () => {
+  const path = join(organization.directory, "host.crt");
+  const whole = readFileSync(path, "utf8");
+  writeFileSync(path, "damaged");
+  expect(await world.agent(["sync-config", "--org-slug", "acme"])).toMatchObject({ status: 0 });
+  expect(readFileSync(path, "utf8")).toBe(whole);
 });
 
 test("an order key without a signature of the pinned one is ignored", async () => {

@@ -11,6 +11,7 @@ import { ownSwitches } from "../../files/config/data-plane.ts";
 import { changesFirewall, keysNeedingRestart } from "../../files/config/needs-restart.ts";
 import { readWhole } from "../../files/config/read-yaml.ts";
 import { generationFile, generationFiles, isApplied, readSyncState } from "../../files/generations.ts";
+import { ignoringDamage } from "../../files/granted/machine-facts.ts";
 import { prefixedAddressesIn, subnetsIn } from "../../files/granted/networks.ts";
 import type { Next } from "../next-config.ts";
 
@@ -44,6 +45,9 @@ export function changeNeeds(
   const keys = keysNeedingRestart(configYml, next.configYml, version, ownSwitches(next.dataPlane));
   const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
   const nextCrt = next.files["host.crt"];
+  // Undefined if the file is damaged: as with config.yml, the engine needs a restart with whatever replaces it.
+  const present = ignoringDamage(() => [prefixedAddressesIn(hostCrt), subnetsIn(hostCrt)] as const);
+  const [addresses, subnets] = present ?? [];
   // From 1.7 to 1.10 a reload applies the node's own subnets only if it also rebuilds the firewall.
   const reloadsSubnets =
     can(version, "reload_subnets") ||
@@ -51,8 +55,8 @@ export function changeNeeds(
   const restart =
     keys.now.length > 0 ||
     // Every engine applies changes of its own networks only at its start.
-    !Bun.deepEquals(prefixedAddressesIn(hostCrt), prefixedAddressesIn(nextCrt)) ||
-    (!reloadsSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
+    !Bun.deepEquals(addresses, prefixedAddressesIn(nextCrt)) ||
+    (!reloadsSubnets && !Bun.deepEquals(subnets, subnetsIn(nextCrt)));
   return { restart, later: keys.later };
 }
 
