@@ -442,6 +442,21 @@ describe("a node that enforces a seal stays sealed", () => {
     expect(valueAt(config(), "firewall.inbound")).not.toContainEqual(everyone);
   });
 
+  test("and gets its certificate again if the file is damaged", async () => {
+    await seal({ state: { nodes: [sealedNode()] } });
+    const hostCrt = certificate(offline);
+    alter = (answer) => {
+      const own = handOut()(answer);
+      return withFiles(own, { "host.crt": hostCrt });
+    };
+    await synced();
+    expect(read("host.crt")).toBe(hostCrt);
+    for (const name of ["host.crt", "ca.crt"]) writeFileSync(damaged(name), "damaged");
+    await synced();
+    expect(read("host.crt")).toBe(hostCrt);
+    expect(decodeCaBundle(read("ca.crt")).map(fingerprint)).toEqual([fingerprint(offline.certificate)]);
+  });
+
   test("if it registers in another mode, also with the certificate in force", async () => {
     await seal({ state: { nodes: [sealedNode()] } });
     alter = handOut();

@@ -11,6 +11,7 @@ import { fingerprint } from "../../../pki/nebula.ts";
 import type { ConfigFiles } from "../../../protocol/download.ts";
 import { mostTcpWays, NodeConfig } from "../../../protocol/organization-files.ts";
 import type { SealedNode } from "../../../protocol/seals/seal.ts";
+import { ignoringDamage } from "./machine-facts.ts";
 import {
   addressesOf,
   addressFor,
@@ -28,11 +29,12 @@ export function sealedFiles(
   sent: ConfigFiles,
   inForce: Partial<ConfigFiles> = {},
 ): ConfigFiles {
-  const refusal = bundleRefusal(state, sent["host.crt"]);
   const hostCrtInForce = inForce["host.crt"] ?? "";
+  const [ofSent, ofInForce] = [certificatesIn(sent["host.crt"]), certificatesIn(hostCrtInForce)];
+  const refusal = bundleRefusal(state, ofSent);
   // A node that registers again with another key must not begin with a certificate that is not for it.
-  const isSameKey = Bun.deepEquals(keyOf(hostCrtInForce), keyOf(sent["host.crt"]));
-  const mayStay = isSameKey && bundleRefusal(state, hostCrtInForce) === undefined;
+  const isSameKey = Bun.deepEquals(ofInForce[0]?.publicKey, ofSent[0]?.publicKey);
+  const mayStay = isSameKey && bundleRefusal(state, ofInForce) === undefined;
   if (refusal !== undefined && !mayStay) throw refuse(refusal);
   // With a refused certificate go the files that belong to it: name, address and X.509 certificate, also where none is in force.
   const { "node.crt": _, ...others } = sent;
@@ -52,13 +54,12 @@ export function sealedFiles(
   };
 }
 
-/** The key that a bundle of certificates is for. Undefined: the bundle is empty. */
-const keyOf = (hostCrt: string) => (hostCrt === "" ? undefined : decodeBundle(hostCrt)[0]?.publicKey);
+/** None for a damaged file: one in force must not keep a good one out. */
+const certificatesIn = (bundle: string) => ignoringDamage(() => decodeBundle(bundle)) ?? [];
 
 /** Why the seal refuses a bundle of certificates. Undefined: it permits all of them. */
-function bundleRefusal(state: EnforcedState, hostCrt: string): string | undefined {
-  if (hostCrt === "") return "there is none";
-  const certificates = decodeBundle(hostCrt);
+function bundleRefusal(state: EnforcedState, certificates: readonly NebulaCertificate[]): string | undefined {
+  if (certificates.length === 0) return "there is none";
   const [reason] = certificates.flatMap((certificate) => certificateRefusal(state, certificate) ?? []);
   return reason ?? missingAddress(state, certificates);
 }
@@ -133,8 +134,7 @@ function authorities(state: EnforcedState, hostCrt: string, bundles: readonly st
   const trusted = isClosed ? state.sealing.offline : state.authorities;
   const byFingerprint = new Map(
     bundles
-      .filter((bundle) => bundle !== "")
-      .flatMap(decodeBundle)
+      .flatMap(certificatesIn)
       .map((ca) => [fingerprint(ca), ca] as const)
       .filter(([print]) => trusted.includes(print)),
   );

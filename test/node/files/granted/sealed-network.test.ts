@@ -138,6 +138,14 @@ describe("the certificates of an open node", () => {
     ]);
   });
 
+  test("take the place of damaged files in force, which never stay", () => {
+    for (const damaged of ["", "damaged", bundle.slice(0, -40)]) {
+      const inForce = { ...files(bundle), "host.crt": damaged, "ca.crt": damaged };
+      expect(sealedFiles(state, files(bundle), inForce)["host.crt"]).toBe(bundle);
+      expect(() => sealedFiles(state, files(sign()), inForce)).toThrow("lacks its sealed address");
+    }
+  });
+
   test.each([
     ["of another node", sign({ ...second, networks: ["10.77.0.5/16", `${hub6}/64`] })],
     ["with a wider prefix", sign({ ...second, networks: ["10.77.0.5/16", `${address6}/48`] })],
