@@ -23,6 +23,7 @@ import { readLocalChanges, withLocalChanges } from "./local-changes.ts";
 import { byEachAddress, readPeerMap, withPeerMap } from "./peer-map.ts";
 import { readRouteChoice, withRouteChoice } from "./route-choice.ts";
 import { withExit } from "../granted/exits.ts";
+import { ignoringDamage } from "../granted/machine-facts.ts";
 import { maskedNetworks } from "../granted/networks.ts";
 import { refuseForeignFiles } from "../own-files.ts";
 import { readMappingState, withMapping } from "../mapping-state.ts";
@@ -67,7 +68,8 @@ export function finishConfig(
   let own = withRouteChoice(config, readRouteChoice(directory));
   // Without the control socket nothing heals tunnels, so nothing would end these changes.
   if (localApi) own = withLocalChanges(own, readLocalChanges(directory));
-  const networks = maskedNetworks(readTextIfThere(paths.cert) ?? "");
+  // A damaged host.crt must not keep the configuration out that comes with another one.
+  const networks = ignoringDamage(() => maskedNetworks(readTextIfThere(paths.cert) ?? "")) ?? [];
   own = withPeerMap(own, byEachAddress(readPeerMap(directory), directory, networks));
   own = withTcpAddresses(own, readTcpState(directory));
   own = withMapping(own, readMappingState(directory));
