@@ -153,6 +153,9 @@ export function readTextIfThere(path: string): string | undefined {
   }
 }
 
+/** The text of the file at this path, whose parts are joined; empty if it does not exist. */
+export const textOrEmpty = (...path: string[]): string => readTextIfThere(join(...path)) ?? "";
+
 /**
  * Deletes a file, a link or a directory tree, if it exists. Bun's own recursive removal fails on some Windows versions.
  */

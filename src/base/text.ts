@@ -35,12 +35,12 @@ export const foreignText = (max: number, tooLong?: string) =>
 export const oneSpelling = (text: string) => text.normalize("NFC");
 
 /** Like foreignText, for a text that is compared with others: in one spelling. */
-export const comparedText = (max: number, tooLong?: string) =>
+export const comparedText = (max: number) =>
   v.pipe(
     v.string(),
     v.check(isStorable, notStorable),
     v.normalize("NFC"),
-    v.maxLength(max, tooLong ?? `At most ${max} characters.`),
+    v.maxLength(max, `At most ${max} characters.`),
   );
 
 /** A name that users give a thing. On one line and in one direction: it stands in lists, messages and mails. */

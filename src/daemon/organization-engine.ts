@@ -4,7 +4,7 @@
 import { given } from "../base/given.ts";
 import { join } from "node:path";
 import { because } from "../base/errors.ts";
-import { readTextIfThere } from "../base/files.ts";
+import { textOrEmpty } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { isSilent } from "../node/files/config/read-config.ts";
 import type { OverlayControl } from "../node/engine/control-engine.ts";
@@ -154,7 +154,7 @@ export class OrganizationEngine {
       log,
       // A damaged organization does not start.
       prepare: async () => gate.admit(openOrganization(configRoot, this.#slug)),
-      isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
+      isSilent: () => isSilent(textOrEmpty(configPath)),
       writesLog: ({ pid }) => writesTo(pid, this.logPath),
       hasInterface,
       find: () => findEngineProcess(configPath),

@@ -46,7 +46,7 @@ export const Slug = v.pipe(
 export const lowerCaseLabel = `[a-z0-9]([a-z0-9-]{0,${maxLabel - 2}}[a-z0-9])?`;
 
 export const NodeName = v.pipe(
-  foreignText(maxLabel, `At most ${maxLabel} characters.`),
+  foreignText(maxLabel),
   v.regex(
     new RegExp(`^${lowerCaseLabel}$`),
     `A node name is one DNS label: 1 to ${maxLabel} of a-z, 0-9 and -.`,

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { readTextIfThere, textOrEmpty } from "../../base/files.ts";
 import type { Change } from "../../platform/machine-changes.ts";
 import type { Context } from "../command.ts";
 import type { SetupRequest } from "./setup-request.ts";
@@ -14,7 +14,7 @@ import type { SetupRequest } from "./setup-request.ts";
 export async function installationChanges(request: SetupRequest, { system }: Context): Promise<Change[]> {
   const control = await import("../../platform/systemd/control-unit.ts");
   const { isStale } = await import("../../platform/service-state.ts");
-  const users = readTextIfThere("/etc/passwd") ?? "";
+  const users = textOrEmpty("/etc/passwd");
   const parent = statSync(control.controlParent, { throwIfNoEntry: false });
   const isPrivilegedPort = request.listen.port < 1024;
   return control.controlInstallation(

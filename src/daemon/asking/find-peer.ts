@@ -1,9 +1,8 @@
 // Finds the organization that knows a node, by name or overlay address, and probes that node.
 
 import { brand } from "../../brand.ts";
-import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import { isWithin, parseAddress, parseNetworks } from "../../base/ip.ts";
 import { unsafeRoutes } from "../../node/files/config/read-config.ts";
 import { quoteWord } from "../../base/quote.ts";
@@ -51,8 +50,8 @@ function refuseHost(node: string, only: string | undefined, { settings: { config
   const address = parseAddress(node);
   if (address === undefined) return;
   for (const slug of chooseSlugs(configRoot, only)) {
-    const route = unsafeRoutes(readTextIfThere(join(configRoot, slug, "config.yml")) ?? "").find(
-      ({ network }) => isWithin(node, parseNetworks([network])),
+    const route = unsafeRoutes(textOrEmpty(configRoot, slug, "config.yml")).find(({ network }) =>
+      isWithin(node, parseNetworks([network])),
     );
     const [router] = route?.routers ?? [];
     if (route === undefined || router === undefined) continue;

@@ -4,7 +4,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { can } from "../../engine/features.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { readTextIfThere, textOrEmpty } from "../../base/files.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import type { Log } from "../../base/log.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
@@ -121,8 +121,8 @@ export async function verifyFiles(
   }
   const { answer, etag } = download;
   const received = await checkAnswer(answer, {
-    hostKeyPem: readTextIfThere(join(directory, "host.key")) ?? "",
-    nodeKeyPem: readTextIfThere(join(directory, "node.key")) ?? "",
+    hostKeyPem: textOrEmpty(directory, "host.key"),
+    nodeKeyPem: textOrEmpty(directory, "node.key"),
     slug,
     nodeId: config.node_id,
     now: deps.system.now(),

@@ -4,7 +4,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { because } from "../../base/errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { connectOrganization } from "./requests/connection.ts";
@@ -78,7 +78,7 @@ function controlOf({ slug, config, directory }: Organization, system: System, lo
   if (!isRunByUnits({ directory, mode: config.mode }, system))
     return unmanagedEngine({ slug, directory }, system, log);
   // Whether the log level hides the engine's messages about start and reload. config.yml is read now too: a caller may replace it.
-  const logSilence = rememberSilence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
+  const logSilence = rememberSilence(() => textOrEmpty(directory, "config.yml"));
   const engine = systemdEngine({ slug, directory }, system, logSilence);
   const wanted = async () => !isStopped(directory) && (await engine.isEnabled());
   return {

@@ -1,8 +1,7 @@
 // A relay reports how much it forwards for others, and stops forwarding when the control plane says that its monthly limit is
 // reached.
 
-import { join } from "node:path";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import type { RelayedReport } from "../../protocol/traffic-reports.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { readRelayed } from "../../platform/network/relay-counter.ts";
@@ -30,7 +29,7 @@ export async function endForwarding(
   { directory }: Pick<Organization, "directory">,
   system: UsedSystem,
 ): Promise<void> {
-  if (isForwarding(readTextIfThere(join(directory, "config.yml")) ?? "")) return;
+  if (isForwarding(textOrEmpty(directory, "config.yml"))) return;
   const api = localApi(controlSocket(directory), system);
   const relays = await api.relays().catch(() => []);
   const forwarded = relays.filter(({ RelayForAddrs }) =>

@@ -1,9 +1,8 @@
 // Collects what the kernel counts of the overlay's flows, every five minutes, for the check-ins that report it. While a report
 // waits, the kernel goes on counting: nothing but one report of at most 256 rows is kept, however long the control plane is away.
 
-import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import { applyChanges } from "../../platform/machine-changes.ts";
 import { tableRemoval } from "../../platform/nftables.ts";
 import { maxFlowRows } from "../../protocol/traffic-reports.ts";
@@ -87,7 +86,7 @@ export async function collectFlows(
   { slug, directory, system }: Pick<Context, "slug" | "directory" | "system">,
   dueS: number,
 ): Promise<string | undefined> {
-  const device = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
+  const device = tunnelDevice(textOrEmpty(directory, "config.yml"));
   if (device === undefined) return "the configuration names no interface";
   const place = { slug, device, networks: overlayNetworks(directory) };
   const boot = (system.bootTime().id ?? "").slice(0, 8);

@@ -1,9 +1,8 @@
 // Counts the tunnels of an engine. The count is available only if this machine's administrator has enabled metrics
 // (`stats` in overrides.yml): a port that opens by default would show it to all users of the machine.
 
-import { join } from "node:path";
 import * as v from "valibot";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
 
 const Config = v.object({
@@ -19,7 +18,7 @@ const patienceMs = 300;
 
 /** The URL of the metrics of this directory's engine; undefined if metrics are off. */
 export function metricsUrl(directory: string): string | undefined {
-  const parsed = v.safeParse(Config, parseYaml(readTextIfThere(join(directory, "config.yml")) ?? ""));
+  const parsed = v.safeParse(Config, parseYaml(textOrEmpty(directory, "config.yml")));
   if (!parsed.success) return undefined;
   const { listen, path } = parsed.output.stats;
   return `http://${listen.replace(/^(0\.0\.0\.0|\[::\]|):/, "127.0.0.1:")}${path}`;

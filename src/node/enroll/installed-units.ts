@@ -3,7 +3,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
 import type { DaemonPlaces } from "../../platform/daemon-args.ts";
 import type { SystemdState } from "../../platform/systemd/installation.ts";
@@ -48,7 +48,7 @@ export function systemdState(): SystemdState {
         return text === undefined ? [] : [[name, text]];
       }),
     );
-  const groups = readTextIfThere("/etc/group") ?? "";
+  const groups = textOrEmpty("/etc/group");
   return {
     hasGroup: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)),
     files: unitsIn(unitDirectory),

@@ -1,7 +1,7 @@
 // What a plan for the kernel (exit-plan.ts) depends on: the files of all organizations of this machine, and its networks.
 
 import { dirname, join } from "node:path";
-import { fileStamp, readTextIfThere } from "../../base/files.ts";
+import { fileStamp, textOrEmpty } from "../../base/files.ts";
 import { parseNetworks } from "../../base/ip.ts";
 import { valueAt } from "../../base/yaml.ts";
 import type { System } from "../../base/system.ts";
@@ -55,7 +55,7 @@ export class MachineFacts {
  * their own tunnel. With `strict` the mark may be missing: packets must be blocked all the same.
  */
 export function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): ExitFacts | undefined {
-  const config = readOwnYaml(readTextIfThere(join(directory, "config.yml")) ?? "", "config.yml");
+  const config = readOwnYaml(textOrEmpty(directory, "config.yml"), "config.yml");
   const mark = valueAt(config, "listen.so_mark");
   // `tenants`: the organizations of this machine (machine-facts.ts).
   const tenant = machine.tenants.find((each) => each.slug === slug);

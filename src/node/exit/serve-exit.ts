@@ -2,8 +2,8 @@
 // exit: translates their addresses, answers their questions for names by this machine's own name server, and keeps them out
 // of the private networks around it. Which nodes may send them, the engine decides by the firewall rules of this node.
 
-import { dirname, join } from "node:path";
-import { readTextIfThere } from "../../base/files.ts";
+import { dirname } from "node:path";
+import { readTextIfThere, textOrEmpty } from "../../base/files.ts";
 import {
   parseAddress,
   parseNetworks,
@@ -163,7 +163,7 @@ export async function serveExit({ slug, directory, system, log }: Deps, signal: 
   let lastReason: string | undefined;
   const step = async () => {
     const machine = await readMachineAlone(dirname(directory), system);
-    const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+    const subnets = subnetsIn(textOrEmpty(directory, "host.crt"));
     const body = exitBody(slug, machine, { subnets, isOpen: isForwarding() });
     const reason =
       body === undefined ? "its configuration has no interface" : await keepTable("exit", slug, body, system);

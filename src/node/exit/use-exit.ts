@@ -2,10 +2,9 @@
 // chooses one, and keeps engine and kernel to that. Without `strict`, packets take the machine's own default route within seconds
 // after the exit has died, and the exit again when it answers.
 
-import { join } from "node:path";
 import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../base/yaml.ts";
@@ -212,7 +211,7 @@ async function configure(
   { command, control, system }: ExitDeps,
 ): Promise<void> {
   const { directory } = place;
-  const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  const text = textOrEmpty(directory, "config.yml");
   if (exitAddressIn(readOwnYaml(text, "config.yml")) === (exit?.via ?? exit?.ip)) return;
   // `{}`: nothing but the exit, which the rendering takes from the state file.
   await applyChanges(place, {}, { command, control, system });

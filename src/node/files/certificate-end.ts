@@ -1,9 +1,8 @@
 // The end of an organization's overlay certificates. Commands that only show it read it from sync.json instead:
 // decoding certificates takes longer than a whole `status`.
 
-import { join } from "node:path";
 import { formatTime } from "../../base/quantities.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 
 /** When the certificates of host.crt end, in RFC 3339. With two certificate versions, the earlier end. */
@@ -14,5 +13,5 @@ export function endOfCertificates(hostCrt: string): string {
 
 /** The same of an organization's directory. */
 export function certificateEnd(directory: string): string {
-  return endOfCertificates(readTextIfThere(join(directory, "host.crt")) ?? "");
+  return endOfCertificates(textOrEmpty(directory, "host.crt"));
 }

@@ -8,7 +8,13 @@ import { boundedText, jsonText } from "../../base/text.ts";
 import { profilesDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { damageOf } from "./json-file.ts";
-import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
+import {
+  makeDirectory,
+  readTextIfThere,
+  removeTree,
+  writeFileAtomic,
+  textOrEmpty,
+} from "../../base/files.ts";
 import { strictRecord } from "../../base/strict-record.ts";
 import type { System } from "../../base/system.ts";
 import { keyringToken, removeFromKeyring, storeInKeyring } from "./keyring.ts";
@@ -56,7 +62,7 @@ function findPlace({
 }: Pick<UsedSystem, "platform" | "env" | "isRoot">): string | undefined {
   const directory = profilesDirectory(platform, env);
   if (directory === undefined || !isRoot || isRootsOwn(directory)) return directory;
-  const home = /^[^:]+:[^:]*:0:[^:]*:[^:]*:([^:]+):/m.exec(readTextIfThere("/etc/passwd") ?? "")?.[1];
+  const home = /^[^:]+:[^:]*:0:[^:]*:[^:]*:([^:]+):/m.exec(textOrEmpty("/etc/passwd"))?.[1];
   return home === undefined ? undefined : profilesDirectory(platform, { HOME: home });
 }
 

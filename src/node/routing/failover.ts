@@ -3,7 +3,7 @@
 
 import { basename, join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
-import { fileStamp, readTextIfThere } from "../../base/files.ts";
+import { fileStamp, textOrEmpty } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
@@ -130,7 +130,7 @@ class Failover {
     const paths = ["config.yml", "host.crt"].map((name) => join(directory, name));
     const stamp = paths.map(fileStamp).join(" ");
     if (stamp === this.#stamp) return;
-    const [config = "", hostCrt = ""] = paths.map((path) => readTextIfThere(path) ?? "");
+    const [config = "", hostCrt = ""] = paths.map((path) => textOrEmpty(path));
     this.#gateways = routeGateways(config);
     this.#own = addressesIn(hostCrt);
     this.#stamp = stamp;

@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { readTextIfThere } from "../../base/files.ts";
+import { textOrEmpty } from "../../base/files.ts";
 import { given } from "../../base/given.ts";
 import { parseOffer, type Advertised, type Offer } from "../../protocol/routing/advertised.ts";
 import { overlayIn, subnetsIn } from "../files/granted/networks.ts";
@@ -35,8 +35,7 @@ export function approvedOffers(directory: string): Offer[] {
   return offers.filter(({ network }) => approved.includes(network));
 }
 
-const certifiedNetworks = (directory: string) =>
-  subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+const certifiedNetworks = (directory: string) => subnetsIn(textOrEmpty(directory, "host.crt"));
 
 /** Networks that this node routes for others without an offer: root has set them up by hand, or has ended the offer. */
 export function withoutOffer(directory: string): string[] {

@@ -3,8 +3,8 @@
 // tunnel and network are forwarded. Watches a host behind the router: while it is gone, the echo requests by which other nodes ask
 // for its network are dropped (route-probe.ts), so that they take another router.
 
-import { join, dirname, basename } from "node:path";
-import { readTextIfThere } from "../../base/files.ts";
+import { dirname, basename } from "node:path";
+import { readTextIfThere, textOrEmpty } from "../../base/files.ts";
 import { given } from "../../base/given.ts";
 import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
@@ -81,7 +81,7 @@ class Router {
   async step(): Promise<void> {
     const { directory, system } = this.#deps;
     const offers = approvedOffers(directory);
-    const tunnel = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
+    const tunnel = tunnelDevice(textOrEmpty(directory, "config.yml"));
     // Networks that this node has without an offer, and to which the kernel does not forward: probes for them are dropped, too.
     const closed = tunnel === undefined ? [] : notForwarded(withoutOffer(directory), tunnel);
     if (tunnel === undefined || (offers.length === 0 && closed.length === 0)) {
@@ -240,7 +240,7 @@ function otherTunnels(directory: string): string[] {
   const slug = basename(directory);
   return listOrganizations(root).flatMap((each) => {
     if (each === slug || readRouterFile(directory, each) === undefined) return [];
-    return tunnelDevice(readTextIfThere(join(root, each, "config.yml")) ?? "") ?? [];
+    return tunnelDevice(textOrEmpty(root, each, "config.yml")) ?? [];
   });
 }
 

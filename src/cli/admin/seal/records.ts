@@ -34,7 +34,8 @@ export async function openRecords({ values, system }: Context, slug: string): Pr
   const base = values.text("records") ?? (profiles === undefined ? undefined : join(profiles, "..", "seals"));
   if (base === undefined)
     throw new AppError("usage", "Give the directory of your records with --records DIR");
-  const { makeDirectory, readTextIfThere, writeFileAtomic } = await import("../../../base/files.ts");
+  const { makeDirectory, readTextIfThere, textOrEmpty, writeFileAtomic } =
+    await import("../../../base/files.ts");
   const { readdirSync, existsSync } = await import("node:fs");
   const directory = join(base, slug);
   const pathOf = (name: string) => join(directory, name);
@@ -54,8 +55,8 @@ export async function openRecords({ values, system }: Context, slug: string): Pr
     newest() {
       const number = numbers().at(-1);
       if (number === undefined) return undefined;
-      const text = readTextIfThere(pathOf(`${number}.seal`)) ?? "";
-      return { number, text, signature: readTextIfThere(pathOf(`${number}.seal.sig`)) ?? "" };
+      const text = textOrEmpty(pathOf(`${number}.seal`));
+      return { number, text, signature: textOrEmpty(pathOf(`${number}.seal.sig`)) };
     },
     keep({ number, text, signature }) {
       if (numbers().includes(number))

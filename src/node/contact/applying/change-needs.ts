@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { jsonText } from "../../../base/text.ts";
-import { readTextIfThere } from "../../../base/files.ts";
+import { readTextIfThere, textOrEmpty } from "../../../base/files.ts";
 import { can } from "../../../engine/features.ts";
 import { NodeConfig } from "../../../protocol/organization-files.ts";
 import { ownSwitches } from "../../files/config/data-plane.ts";
@@ -43,7 +43,7 @@ export function changeNeeds(
 ): { restart: boolean; later: string[] } {
   if (configYml === undefined) return { restart: true, later: [] };
   const keys = keysNeedingRestart(configYml, next.configYml, version, ownSwitches(next.dataPlane));
-  const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
+  const hostCrt = textOrEmpty(directory, "host.crt");
   const nextCrt = next.files["host.crt"];
   // Undefined if the file is damaged: as with config.yml, the engine needs a restart with whatever replaces it.
   const present = ignoringDamage(() => [prefixedAddressesIn(hostCrt), subnetsIn(hostCrt)] as const);

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import { joinHostPort } from "../../../base/ip.ts";
-import { readTextIfThere } from "../../../base/files.ts";
+import { textOrEmpty } from "../../../base/files.ts";
 import { openEchoSocket, type OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
 import { peerNames } from "../../files/hosts.ts";
@@ -56,7 +56,7 @@ export async function awaitLighthouse(
   }
   if (isDenied) return { result: "unknown" };
   if (targets.length === 0) return { result: "none" };
-  const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  const text = textOrEmpty(directory, "config.yml");
   const nameOf = peerNames(slug, directory);
   const lighthouses = targets.map(({ to }) => {
     const ways = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);

@@ -1,8 +1,7 @@
 // Reads a config.yml in force. Loaded by commands that run every minute: no schemas and no certificates here.
 
-import { join } from "node:path";
 import { AppError } from "../../../base/errors.ts";
-import { readTextIfThere } from "../../../base/files.ts";
+import { textOrEmpty } from "../../../base/files.ts";
 import { withoutPort } from "../../../base/ip.ts";
 import { listenPlaceIn } from "../../../engine/listen-place.ts";
 import { isMap, listOf, valueAt, type YamlMap } from "../../../base/yaml.ts";
@@ -52,7 +51,7 @@ export function listenPort(directory: string): number {
 /** Where the engine binds its UDP socket. `port`: 0: any free one. `host`: undefined: all addresses. */
 export function listenPlace(directory: string): { port: number; host: string | undefined } {
   try {
-    const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+    const text = textOrEmpty(directory, "config.yml");
     const { host, port = 0 } = listenPlaceIn(readOwnYaml(text, "config.yml"));
     return { port, host };
   } catch {
@@ -167,7 +166,7 @@ export const routeGateways = (configYml: string): Map<string, Gateway[]> =>
 
 /** Whether a network of this organization has several routers. */
 export const hasSeveralRouters = (directory: string): boolean =>
-  routeGateways(readTextIfThere(join(directory, "config.yml")) ?? "").size > 0;
+  routeGateways(textOrEmpty(directory, "config.yml")).size > 0;
 
 function gatewaysOf({ [gatewaysKey]: byNetwork }: YamlMap): Map<string, Gateway[]> {
   return new Map(

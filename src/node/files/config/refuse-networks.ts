@@ -1,10 +1,10 @@
 // Refuses certificates whose networks must not be used on this machine: at the registration, with a new configuration, and at a start.
 // grants.ts decides.
 
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
-import { readTextIfThere } from "../../../base/files.ts";
+import { textOrEmpty } from "../../../base/files.ts";
 import type { Log } from "../../../base/log.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import type { System } from "../../../base/system.ts";
@@ -42,7 +42,7 @@ export async function refuseOverlapOf(
   { slug, directory }: { slug: string; directory: string },
   system: Pick<System, "machineState">,
 ): Promise<void> {
-  const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
+  const hostCrt = textOrEmpty(directory, "host.crt");
   const machine = await readMachineAlone(dirname(directory), system);
   const refusal = overlapRefusal(situationOf({ slug, directory, hostCrt, machine }));
   if (refusal !== undefined) throw refusedNetwork({ slug, directory }, refusal);
