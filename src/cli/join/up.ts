@@ -7,7 +7,7 @@ import type { Step } from "../../base/plan/plan.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import { readNamedFile, switchFlag, valueFlag, variableOf, wordArg } from "../values.ts";
 import type { Context, Implementation } from "../command.ts";
-import type { Outcome } from "../node/organizations.ts";
+import { anyOrgArg, type Outcome } from "../node/organizations.ts";
 import type { Joined } from "./examine-joined.ts";
 import { newKeysFlag, permissionFlags } from "./node-flags.ts";
 import { sealFlag } from "./seal-pin.ts";
@@ -88,9 +88,7 @@ export const down: Implementation = {
   notes:
     `They stay stopped, also after a reboot, until you start them again: ${brand.executable} up\n` +
     "An ephemeral node ends: the control plane removes it at once, and `agent up` brings it back.",
-  args: {
-    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
-  },
+  args: anyOrgArg,
   examples: [`${brand.executable} down`, `${brand.executable} down acme`],
   run: stopAll,
 };

@@ -6,12 +6,12 @@ import type { Implementation } from "../command.ts";
 import { printable } from "../../base/log.ts";
 import { jsonLine } from "../output.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { outcomeOf, reportFailures } from "./organizations.ts";
-import { switchFlag, valueFlag, wordArg } from "../values.ts";
+import { anyOrgArg, outcomeOf, reportFailures } from "./organizations.ts";
+import { switchFlag, valueFlag } from "../values.ts";
 
 export const command: Implementation = {
   args: {
-    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
+    ...anyOrgArg,
     raw: switchFlag("Print the engine's lines as they are"),
     follow: switchFlag("Print new lines until Ctrl-C", { alias: "f" }),
     lines: valueFlag("N", "How many lines to show at first", { alias: "n", default: "100" }),

@@ -2,16 +2,14 @@
 
 import { brand } from "../../brand.ts";
 import type { Implementation } from "../command.ts";
-import { wordArg } from "../values.ts";
+import { anyOrgArg } from "./organizations.ts";
 
 export const command: Implementation = {
   notes:
     "For each organization: what `status` found, whether UDP passes, which address and port each lighthouse sees (which\n" +
     "tells the kind of NAT), round trips to lighthouses and relays, the largest packet, the control plane, and the clock.\n" +
     "Exit status 1 if a check fails. Only root sees the mapping.",
-  args: {
-    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
-  },
+  args: anyOrgArg,
   examples: [`${brand.executable} netcheck`, `${brand.executable} netcheck acme --json`],
   async run({ system, settings, words, output, log }) {
     const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");

@@ -1,9 +1,14 @@
-// Commands that work on several organizations use this: their flags, the report of failures, and the exit status.
+// Commands that work on several organizations use this: their words and flags, the report of failures, and the exit status.
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
 import type { CommandOutput } from "../command.ts";
-import { switchFlag, valueFlag, type Values } from "../values.ts";
+import { switchFlag, valueFlag, wordArg, type Values } from "../values.ts";
+
+/** The word ORG of commands that work on all organizations without it. */
+export const anyOrgArg = {
+  ORG: wordArg("The slug of one organization (default: all)", { required: false }),
+};
 
 export const organizationFlags = {
   "org-slug": valueFlag("SLUG", "Only this organization"),

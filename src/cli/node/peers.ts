@@ -3,8 +3,8 @@
 import { brand } from "../../brand.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { outcomeOf, reportFailures } from "./organizations.ts";
-import { switchFlag, wordArg } from "../values.ts";
+import { anyOrgArg, outcomeOf, reportFailures } from "./organizations.ts";
+import { switchFlag } from "../values.ts";
 
 /** Fields that change all the time: a watch prints no line for them alone. */
 const volatileFields = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
@@ -14,7 +14,7 @@ export const command: Implementation = {
     "Path: direct, or relayed by which node. Broken: it answered in the last ten minutes, and has stopped. Not probed: it\n" +
     "answers no ICMP, which is a firewall rule. Loss is that of the last minute; the tunnel's age is since it was first seen.",
   args: {
-    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
+    ...anyOrgArg,
     watch: switchFlag("Show each change until Ctrl-C"),
   },
   examples: [`${brand.executable} peers`, `${brand.executable} peers acme --watch`],

@@ -7,7 +7,8 @@ import { quoteWord } from "../../base/quote.ts";
 import type { StatusReport } from "../../daemon/asking/status-report.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { switchFlag, wordArg } from "../values.ts";
+import { anyOrgArg } from "./organizations.ts";
+import { switchFlag } from "../values.ts";
 
 /** Fields that change all the time: a watch prints no line for them alone. */
 const volatileFields = /"(uptime_s":\d+|checked_at":"[^"]*"),?/g;
@@ -19,7 +20,7 @@ export const command: Implementation = {
     "a user has stopped does not count while others run, unless it is ORG.\n" +
     "Exit status 3: an organization is in desktop mode, and the daemon is not reachable.",
   args: {
-    ORG: wordArg("The slug of one organization (default: all)", { required: false }),
+    ...anyOrgArg,
     check: switchFlag("Probe now; exit status 1 if traffic does not pass"),
     peers: switchFlag("Show the peers, as `agent peers` does"),
     watch: switchFlag("Show each change until Ctrl-C"),
