@@ -47,7 +47,7 @@ export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsA
       const present = await webhooks.all(tx, { orgId: call.org.id, deletedAt: null });
       return present.filter(({ events }) => isSubscribed(events, "alarm.tested")).length;
     });
-    return { status: 202, body: { webhooks: sent } };
+    return { body: { webhooks: sent } };
   },
 });
 

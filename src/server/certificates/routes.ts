@@ -5,7 +5,6 @@ import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { forgetSeals, publishSeal, sealedStateOf } from "../config/seals.ts";
 import type { Handlers } from "../http/attach.ts";
-import { noContent } from "../http/reply.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import type { Transaction } from "../store/database.ts";
@@ -35,13 +34,11 @@ export const sealHandlers = (services: Services): Handlers<typeof sealsApi> => (
     return { body: { seals: await readSeals(db, org.id), state, authorities: view.trust.caPem } };
   },
   publish: async (call, input) => ({
-    status: 201,
     body: await publishSeal(services, call.org, input, actorOf(call), (tx) => requireOwnerOfFirst(tx, call)),
   }),
   async forget(call) {
     const actor = actorOf(call);
     await forgetSeals(services, call.org, actor, (tx) => requireRole(tx, call.org.id, actor, "owner"));
-    return noContent;
   },
   sealable: async ({ org }, { groups }) => ({
     body: {
@@ -53,12 +50,10 @@ export const sealHandlers = (services: Services): Handlers<typeof sealsApi> => (
     const actor = actorOf(call);
     const requireOwner = (tx: Transaction) => requireRole(tx, call.org.id, actor, "owner");
     return {
-      status: 201,
       body: await addOfflineAuthority(services, call.org, certificate, actor, requireOwner),
     };
   },
   addCertificates: async (call, { certificates }) => ({
-    status: 201,
     body: await storeOffline(services, call.org, certificates, actorOf(call)),
   }),
 });

@@ -39,11 +39,17 @@ type Content<A extends Answer> = A extends { schema: infer S extends v.GenericSc
     : { body?: never; raw?: never };
 /** A list may be read-only: it is only written. */
 type Sendable<T> = T extends readonly (infer Item)[] ? readonly Item[] : T;
-/** One of the declared answers. `status` may be left out for 200. */
-export type ReplyOf<E extends Endpoint> = {
-  [S in keyof E["answers"]]: (S extends 200 ? { status?: S } : { status: S }) &
-    Content<E["answers"][S] & Answer> &
-    Pick<Reply, "headers" | "cookies">;
+/** One of the declared answers. `status` may be left out for 200, and where the answer is the only one. Nothing stands for 204. */
+export type ReplyOf<E extends Endpoint> =
+  | {
+      [S in keyof E["answers"]]: (S extends 200 | OnlyStatus<E> ? { status?: S } : { status: S }) &
+        Content<E["answers"][S] & Answer> &
+        Pick<Reply, "headers" | "cookies">;
+    }[keyof E["answers"]]
+  | (OnlyStatus<E> extends 204 ? void : never);
+/** The status of the only answer. `never` if several are declared. */
+type OnlyStatus<E extends Endpoint> = {
+  [S in keyof E["answers"]]: keyof E["answers"] extends S ? S : never;
 }[keyof E["answers"]];
 
 /** A method, so that handlers of a certain endpoint count as handlers of any. */
@@ -65,11 +71,18 @@ export type Handlers<S extends Subject> = { [K in keyof S]: Handler<S[K]> };
 
 // The same for the code below, which does not know the endpoint.
 
-type AnyHandle = { handle(call: Call, input: unknown): Reply | Promise<Reply> }["handle"];
+type AnyReply = Reply | void | Promise<Reply | void>;
+type AnyHandle = { handle(call: Call, input: unknown): AnyReply }["handle"];
 type AnyHandler =
   AnyHandle | { grows(input: unknown, call: Call): boolean | Promise<boolean>; handle: AnyHandle };
 type AnyHandlers = Readonly<Record<string, AnyHandler>>;
 export type Attached<S extends Subject> = Handlers<S> & AnyHandlers;
+
+/** The status of replies that name none. */
+function usualStatus({ answers }: Endpoint): number {
+  const [status, ...others] = Object.keys(answers);
+  return others.length > 0 ? 200 : Number(status);
+}
 
 /** `handlers`: or a function that loads them at the first request of the subject, so that the server starts faster. */
 export function attach<S extends Subject>(
@@ -78,20 +91,25 @@ export function attach<S extends Subject>(
 ): Route[] {
   let loaded: AnyHandlers | undefined = typeof handlers === "function" ? undefined : handlers;
   const load = async () => (loaded ??= typeof handlers === "function" ? await handlers() : handlers);
-  return Object.entries(subject).map(([key, endpoint]) => ({
-    ...endpoint,
-    path: patternOf(endpoint),
-    takes: endpoint,
-    answer(call, source) {
-      const input = inputOf(endpoint, source);
-      // Once loaded, a handler is called in the same turn of the event loop: check-ins are answered that way.
-      const run = () =>
-        loaded === undefined
-          ? load().then((found) => callHandler(endpoint, found[key], call, input))
-          : callHandler(endpoint, loaded[key], call, input);
-      return asksForFresh(endpoint.fresh, input) ? call.requireFresh().then(run) : run();
-    },
-  }));
+  return Object.entries(subject).map(([key, endpoint]) => {
+    const status = usualStatus(endpoint);
+    const withStatus = (reply: Reply | void): Reply => ({ status, ...reply });
+    return {
+      ...endpoint,
+      path: patternOf(endpoint),
+      takes: endpoint,
+      answer(call, source) {
+        const input = inputOf(endpoint, source);
+        // Once loaded, a handler is called in the same turn of the event loop: check-ins are answered that way.
+        const run = () =>
+          loaded === undefined
+            ? load().then((found) => callHandler(endpoint, found[key], call, input))
+            : callHandler(endpoint, loaded[key], call, input);
+        const reply = asksForFresh(endpoint.fresh, input) ? call.requireFresh().then(run) : run();
+        return reply instanceof Promise ? reply.then(withStatus) : withStatus(reply);
+      },
+    };
+  });
 }
 
 /** In Hono's syntax. A path with anything else in the place of a number is unknown. */
@@ -111,7 +129,7 @@ function callHandler(
   handler: AnyHandler | undefined,
   call: Call,
   input: unknown,
-): Reply | Promise<Reply> {
+): AnyReply {
   if (handler === undefined) throw new AppError("internal", `${name} has no handler`);
   const handle = typeof handler === "function" ? handler : handler.handle;
   if (!path.startsWith(organizationPrefix)) return handle(call, input);

@@ -5,7 +5,6 @@ import type { nodeCallsApi } from "../../api/node-calls.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import { takeDrillReport } from "../rollout/drills.ts";
 import { takeUpdateReport } from "../rollout/update-reports.ts";
-import { noContent } from "../http/reply.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { OrganizationCall } from "../http/route.ts";
@@ -30,11 +29,9 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
   },
   async reportUpdate(call, report) {
     await takeUpdateReport(services, call.org.id, call.id(), report);
-    return noContent;
   },
   async reportDrill(call, report) {
     await takeDrillReport(services, call.org.id, call.id(), report);
-    return noContent;
   },
 });
 

@@ -4,7 +4,6 @@ import type { enrollmentsApi, reauthenticationsApi } from "../../api/enrollments
 import { beginEnrollment, confirmEnrollment, findEnrollment, pollEnrollment } from "./joining/enrollments.ts";
 import { listDue, proveOwner } from "./lifecycle/reauthentication.ts";
 import type { registrationsApi } from "../../api/registrations.ts";
-import { noContent } from "../http/reply.ts";
 import { listRows } from "../store/list-rows.ts";
 import { registrationRequests } from "../store/tables/joining.ts";
 import { register } from "./joining/register.ts";
@@ -45,7 +44,6 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
     return listReply(call, services.publicUrl, await listNodes(services, call.org, input, listed));
   },
   create: async (call, input) => ({
-    status: 201,
     body: await createNode(services, call.org, input, actorOf(call)),
   }),
   online: async ({ org }, { days }) => ({
@@ -148,12 +146,10 @@ export const registrationHandlers = (services: Services): Handlers<typeof regist
     ),
   async approve(call) {
     await answerRequest(services, call.org, call.id(), { state: "approved" }, actorOf(call));
-    return noContent;
   },
   // `was`: the state that the caller saw. It differs if another administrator was faster: then the refusal is a conflict.
   async refuse(call, { state: was }) {
     await answerRequest(services, call.org, call.id(), { state: "refused", was }, actorOf(call));
-    return noContent;
   },
 });
 
@@ -164,7 +160,6 @@ export const routeHandlers = (services: Services): Handlers<typeof routesApi> =>
   return {
     list: async (call, input) => listReply(call, publicUrl, await listRoutes(db, call.org, input, presence)),
     create: async (call, input) => ({
-      status: 201,
       body: await createRoute(services, call.org, input, actorOf(call), presence),
     }),
     update: async (call, input) => ({
@@ -172,7 +167,6 @@ export const routeHandlers = (services: Services): Handlers<typeof routesApi> =>
     }),
     async delete(call, input) {
       await deleteRoute(services, call.org, input, actorOf(call));
-      return noContent;
     },
   };
 };
@@ -181,7 +175,6 @@ const mustSignIn = "Only a signed-in browser confirms machines.";
 
 export const enrollmentHandlers = (services: Services): Handlers<typeof enrollmentsApi> => ({
   create: async (call, input) => ({
-    status: 201,
     body: await beginEnrollment(services, input, call.address),
   }),
   poll: async (_call, { enrollment_token }) => ({ body: await pollEnrollment(services, enrollment_token) }),
@@ -191,7 +184,6 @@ export const enrollmentHandlers = (services: Services): Handlers<typeof enrollme
   async confirm(call, { request: code, words }) {
     const user = browserOf(call, mustSignIn);
     await confirmEnrollment(services, call.org, user, { code, words }, actorOf(call));
-    return noContent;
   },
 });
 
@@ -199,6 +191,5 @@ export const reauthenticationHandlers = (services: Services): Handlers<typeof re
   list: async (call) => ({ body: await listDue(services, call.org, ownerRequiredOf(call)) }),
   async confirm(call) {
     await proveOwner(services, call.org, call.id(), browserOf(call, mustSignIn).userId, actorOf(call));
-    return noContent;
   },
 });

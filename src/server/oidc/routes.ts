@@ -13,7 +13,6 @@ import { actorOf } from "../audit/record.ts";
 import type { CallOf, Handlers, ReplyOf } from "../http/attach.ts";
 import { cookiesOf, flowCookie, hostCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
-import { noContent } from "../http/reply.ts";
 import type { AskedRequest, Call, OrganizationCall } from "../http/route.ts";
 import { callingUser, findSession, sessionIdOf } from "../users/sessions/browser-sessions.ts";
 import { adds } from "../retention/budget.ts";
@@ -143,14 +142,12 @@ export const identityHandlers = (services: Services): Handlers<typeof identities
   },
   async unlink(call) {
     await unlinkIdentity(services, callingUser(call), call.id(), actorOf(call));
-    return noContent;
   },
 });
 
 export const providerHandlers = (services: Services): Handlers<typeof providersApi> => ({
   ...handlersIn(services, () => installation),
   create: async (call, input) => ({
-    status: 201,
     body: await createProvider(services, installation, input, actorOf(call)),
   }),
   update: async (call, input) => ({
@@ -181,7 +178,7 @@ export const organizationProviderHandlers = (
     const { slug } = call.org;
     const own = { roles: allIn(slug, input.roles), node_groups: allIn(slug, input.node_groups) };
     const body = await createProvider(services, scopeOf(call), { ...input, ...own }, actorOf(call));
-    return { status: 201, body };
+    return { body };
   },
   update: {
     grows: async (input, call) =>
@@ -200,7 +197,6 @@ function handlersIn<C extends Call>(services: Services, scopeIn: (call: C) => Sc
     retrieve: async (call: C) => ({ body: await showProvider(services, scopeIn(call), call.id()) }),
     async delete(call: C) {
       await deleteProvider(services, scopeIn(call), call.id(), actorOf(call));
-      return noContent;
     },
   };
 }
@@ -208,12 +204,10 @@ function handlersIn<C extends Call>(services: Services, scopeIn: (call: C) => Sc
 export const domainHandlers = (services: Services): Handlers<typeof domainsApi> => ({
   list: async (call) => ({ body: await listDomains(services.db, call.org) }),
   create: async (call, { domain }) => ({
-    status: 201,
     body: await addDomain(services, call.org, domain, actorOf(call)),
   }),
   async delete(call) {
     await removeDomain(services, call.org, call.id(), actorOf(call));
-    return noContent;
   },
   check: async (call) => ({ body: await checkDomain(services, call.org, call.id(), actorOf(call)) }),
   vouch: async (call, input) => ({ body: await vouchForDomain(services, input, actorOf(call)) }),

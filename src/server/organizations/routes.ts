@@ -37,7 +37,7 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
   async create(call, { owner, owner_id, certificate_version: certificateVersion, ...request }) {
     const by = { ...(await ownerOf(services, call, owner, owner_id)), actor: actorOf(call) };
     const wanted = certificateVersion === undefined ? request : { ...request, certificateVersion };
-    return { status: 201, body: await createOrganization(services, wanted, by) };
+    return { body: await createOrganization(services, wanted, by) };
   },
   retrieve: async (call) => ({ body: await findOrganization(services.db, call.org, roleOf(call)) }),
   update: {
@@ -54,7 +54,6 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
   async delete(call) {
     await revokeAllNodes(services, call.org, actorOf(call), organizationDeleted);
     await deleteOrganization(services, call.org, actorOf(call));
-    return noContent;
   },
 });
 
@@ -72,7 +71,7 @@ export const memberHandlers = (services: Services): Handlers<typeof membersApi> 
     retrieve: async (call) => ({ body: await findMember(services.db, call.org, call.id()) }),
     async create(call, input) {
       const added = await addMember(services, call.org, input, roleAndActor(call));
-      return { status: 201, body: await emailInvitation(services, call.org, added) };
+      return { body: await emailInvitation(services, call.org, added) };
     },
     async update(call, { role, owner_id }) {
       // `owner_id`: the user that the caller confirms as the new owner.
@@ -109,7 +108,6 @@ export const groupHandlers = (services: Services): Handlers<typeof groupsApi> =>
   return {
     list: (call, input) => listRows(services, call, listed, input),
     create: async (call, input) => ({
-      status: 201,
       body: await createGroup(services, call.org, input, actorOf(call)),
     }),
     retrieve: async (call) => ({ body: await findGroup(services.db, call.org, call.param("name")) }),
@@ -121,7 +119,6 @@ export const groupHandlers = (services: Services): Handlers<typeof groupsApi> =>
     },
     async delete(call) {
       await deleteGroup(services, call.org, call.param("name"), actorOf(call));
-      return noContent;
     },
   };
 };

@@ -3,7 +3,6 @@
 import type { Rule, rulesApi } from "../../api/rules.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
-import { noContent } from "../http/reply.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { inTurnOf, testingOf } from "../pipeline.ts";
 import { adds } from "../retention/budget.ts";
@@ -25,7 +24,6 @@ const listed: Listed<Rule> = {
 export const ruleHandlers = (services: Services): Handlers<typeof rulesApi> => ({
   list: (call, input) => listRows(services, call, listed, input),
   create: async (call, input) => ({
-    status: 201,
     body: await createRule(tested(services, call), call.org, input, actorOf(call)),
   }),
   async test(call, input) {
@@ -46,7 +44,6 @@ export const ruleHandlers = (services: Services): Handlers<typeof rulesApi> => (
   },
   async delete(call) {
     await deleteRule(tested(services, call), call.org, call.id(), actorOf(call));
-    return noContent;
   },
   providerGroups: async (call) => ({ body: await namedProviderGroups(services.db, call.org.id) }),
 });

@@ -35,7 +35,6 @@ export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi
     list: async (call, input) =>
       listReply(call, publicUrl, pageFor(call, await listRollouts(services, call.org, input))),
     create: async (call, input) => ({
-      status: 201,
       body: await createRollout(services, call.org, input, actorOf(call)),
     }),
     retrieve: async (call) => ({
@@ -52,7 +51,6 @@ export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi
 export const drillHandlers = (services: Services): Handlers<typeof drillsApi> => ({
   list: async ({ org }, query) => ({ body: await listDrills(services, org, query) }),
   create: async (call, input) => ({
-    status: 201,
     body: await createDrill(services, call.org, input, actorOf(call)),
   }),
   abort: async (call) => ({ body: await abortDrill(services, call.org, call.id(), actorOf(call)) }),

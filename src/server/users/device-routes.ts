@@ -3,7 +3,6 @@
 import type { commandLineApi } from "../../api/command-line.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
-import { noContent } from "../http/reply.ts";
 import type { Services } from "../services.ts";
 import { browserOf } from "./sessions/browser-sessions.ts";
 import {
@@ -19,7 +18,6 @@ const mustSignIn = "Only a signed-in browser signs in the command line.";
 
 export const commandLineHandlers = (services: Services): Handlers<typeof commandLineApi> => ({
   begin: async (call, { machine }) => ({
-    status: 201,
     body: await beginDeviceSignIn(services, machine, call.address),
   }),
   poll: async (_call, { device_code }) => ({ body: await pollDeviceSignIn(services, device_code) }),
@@ -27,7 +25,6 @@ export const commandLineHandlers = (services: Services): Handlers<typeof command
     body: await useLoginCode(services, { code, verifier }, fromOf(call)),
   }),
   createCode: async (call, { code_challenge }) => ({
-    status: 201,
     body: { code: await makeLoginCode(services, browserOf(call, mustSignIn), code_challenge) },
   }),
   find: async (call, { user_code }) => ({
@@ -35,6 +32,5 @@ export const commandLineHandlers = (services: Services): Handlers<typeof command
   }),
   async decide(call, { user_code: code, approve: isApproved }) {
     await decideDeviceRequest(services, browserOf(call, mustSignIn), { code, isApproved }, actorOf(call));
-    return noContent;
   },
 });

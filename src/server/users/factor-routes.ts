@@ -6,7 +6,6 @@ import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
-import { noContent } from "../http/reply.ts";
 import type { Call } from "../http/route.ts";
 import { countTokenGuess } from "../http/throttle.ts";
 import type { Services } from "../services.ts";
@@ -31,10 +30,8 @@ export const factorHandlers = (services: Services): Handlers<typeof factorsApi> 
   retrieve: async (call) => ({ body: await factorsOf(services.db, callingUser(call).userId) }),
   async prove(call, { otp }) {
     await stepUp(services, callingUser(call), otp, call.address);
-    return noContent;
   },
   createCodes: async (call) => ({
-    status: 201,
     body: { recovery_codes: await makeRecoveryCodes(services, callingUser(call), actorOf(call)) },
   }),
 });
@@ -43,14 +40,13 @@ export const totpHandlers = (services: Services): Handlers<typeof totpApi> => ({
   async create(call, { current_password }) {
     const caller = callingUser(call);
     await requireProofForFirstFactor(services, call, current_password);
-    return { status: 201, body: await beginTotp(services, caller) };
+    return { body: await beginTotp(services, caller) };
   },
   confirm: async (call, { otp }) => ({
     body: { recovery_codes: await confirmTotp(services, callingUser(call), otp, actorOf(call)) },
   }),
   async delete(call) {
     await removeTotp(services, callingUser(call), actorOf(call));
-    return noContent;
   },
 });
 
@@ -69,12 +65,10 @@ export const passkeyHandlers = (services: Services): Handlers<typeof passkeysApi
     return { body: await registrationOptions(services, callingUser(call)) };
   },
   create: async (call, input) => ({
-    status: 201,
     body: await addPasskey(services, callingUser(call), input, actorOf(call)),
   }),
   async delete(call) {
     await removePasskey(services, callingUser(call), call.id(), actorOf(call));
-    return noContent;
   },
 });
 
@@ -113,6 +107,5 @@ export const passkeyProofHandlers = (services: Services): Handlers<typeof passke
       throw new AppError("invalid_credentials", "This is a passkey of another user.");
     const { db, system } = services;
     await db.writeFor({ user: proven }, (tx) => markProven(tx, caller, system.now()));
-    return noContent;
   },
 });

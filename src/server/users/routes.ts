@@ -6,7 +6,6 @@ import { actorOf } from "../audit/record.ts";
 import { shellPage } from "../console/routes.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
-import { noContent } from "../http/reply.ts";
 import { accessOf, reportOf } from "../offboarding/end-access.ts";
 import { setActive } from "../offboarding/user-status.ts";
 import type { Services } from "../services.ts";
@@ -27,7 +26,6 @@ export const ownUserHandlers = (services: Services): Handlers<typeof ownUserApi>
     const { userId, email } = callingUser(call);
     const proven = await provePassword(services, call, { email, password });
     await setPassword(services, userId, new_password, actorOf(call), proven);
-    return noContent;
   },
 });
 
@@ -38,7 +36,6 @@ export const joiningHandlers = (services: Services): Handlers<typeof joiningApi>
     body: await acceptAsUser(services, secret, callingUser(call), call.address),
   }),
   setup: async (call, input) => ({
-    status: 201,
     body: await makeFirstUser(services, input, call.address),
   }),
 });
@@ -46,11 +43,9 @@ export const joiningHandlers = (services: Services): Handlers<typeof joiningApi>
 export const passwordResetHandlers = (services: Services): Handlers<typeof passwordResetApi> => ({
   request(call, { email }) {
     requestReset(services, email, call.address);
-    return noContent;
   },
   async confirm(call, input) {
     await resetPassword(services, input, call.address);
-    return noContent;
   },
   page: shellPage,
 });
@@ -60,7 +55,6 @@ export const userHandlers = (services: Services): Handlers<typeof usersApi> => {
   return {
     list: async (call, input) => listReply(call, publicUrl, await listUsers(db, input)),
     create: async (call, { is_staff: isStaff, ...login }) => ({
-      status: 201,
       body: await createUser(services, { ...login, isStaff }, actorOf(call)),
     }),
     async retrieve(call) {

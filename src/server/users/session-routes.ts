@@ -41,7 +41,6 @@ export const tokenPairHandlers = (services: Services): Handlers<typeof tokenPair
   refresh: async (call, { refresh }) => ({ body: await services.sessions.refresh(refresh, fromOf(call)) }),
   async revoke(_call, { refresh }) {
     await services.sessions.revoke(refresh);
-    return noContent;
   },
 });
 
@@ -109,7 +108,6 @@ export const ownSessionHandlers = (services: Services): Handlers<typeof ownSessi
   },
   async delete(call) {
     await endSession(services, callingUser(call).userId, call.id());
-    return noContent;
   },
   proveNodes: async (call, input) => ({
     body: { proven: await proveNodes(services, callingUser(call), input) },
@@ -130,12 +128,10 @@ export const memberSessionHandlers = (services: Services): Handlers<typeof membe
   async deleteAll(call) {
     const by = { role: call.org.role, actor: actorOf(call) };
     await endMemberSessions(services, call.org, call.id(), by);
-    return noContent;
   },
   async delete(call) {
     const by = { role: call.org.role, actor: actorOf(call) };
     await endMemberSessions(services, call.org, call.id(), by, call.id("session"));
-    return noContent;
   },
 });
 
@@ -147,10 +143,8 @@ export const userSessionHandlers = (services: Services): Handlers<typeof userSes
   },
   async deleteAll(call) {
     await endUserSessions(services, call.id(), actorOf(call));
-    return noContent;
   },
   async delete(call) {
     await endUserSessions(services, call.id(), actorOf(call), call.id("session"));
-    return noContent;
   },
 });

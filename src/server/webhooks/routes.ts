@@ -6,7 +6,6 @@ import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply, pageOf } from "../http/lists.ts";
-import { noContent } from "../http/reply.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { listRows, type Listed } from "../store/list-rows.ts";
 import type { Services } from "../services.ts";
@@ -36,7 +35,6 @@ const listed: Listed<ReturnType<typeof webhookOf>> = {
 export const webhookHandlers = (services: Services): Handlers<typeof webhooksApi> => ({
   list: (call, input) => listRows(services, call, listed, input),
   create: async (call, input) => ({
-    status: 201,
     // Rights are checked again after the host of the URL was looked up, which takes time.
     body: await createWebhook(services, call.org, input, actorOf(call), () => call.admitAgain()),
   }),
@@ -46,12 +44,11 @@ export const webhookHandlers = (services: Services): Handlers<typeof webhooksApi
   }),
   async delete(call) {
     await deleteWebhook(services, call.org, call.id(), actorOf(call));
-    return noContent;
   },
   deliveries: (call, input) => listDeliveries(services, call, input),
   async sendAgain(call) {
     const given = { webhookId: call.id(), id: call.id("delivery"), actor: actorOf(call) };
-    return { status: 202, body: await sendAgain(services, call.org, given) };
+    return { body: await sendAgain(services, call.org, given) };
   },
 });
 
