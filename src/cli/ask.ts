@@ -14,7 +14,7 @@ export async function ask(
   questions: readonly Question[],
   system: Pick<System, "stderr" | "stdinIsTerminal">,
 ): Promise<string[]> {
-  if (!system.stdinIsTerminal) throw new AppError("usage", "Cannot ask: standard input is no terminal");
+  if (!system.stdinIsTerminal) throw new AppError("usage", "Cannot ask: standard input is not a terminal");
   const { stdin } = process;
   stdin.setRawMode(true);
   stdin.ref();
@@ -92,6 +92,5 @@ export async function confirmWord(
 ): Promise<void> {
   if (!system.stdinIsTerminal) throw new AppError("usage", `${why}: give --yes, or run it on a terminal`);
   const [answer] = await ask([{ text: question, isSecret: false }], system);
-  if (answer?.trim() !== word)
-    throw new AppError("failed", "Nothing was changed: the answer was another one");
+  if (answer?.trim() !== word) throw new AppError("failed", "Nothing was changed: the answer does not match");
 }

@@ -21,7 +21,7 @@ export async function signInByBrowser(
     browser === undefined
       ? await signInByCode(client, system, ({ address, code, endsInS }) =>
           output.say(
-            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${inWords(endsInS * 1000)}:\n  ${code}\nType no code that somebody else sent you: that machine would be signed in as you.`,
+            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${inWords(endsInS * 1000)}:\n  ${code}\nDo not type a code that another person sent you: that machine would be signed in as you.`,
           ),
         )
       : await signInHere(client, system, { base, browser }, (address) =>

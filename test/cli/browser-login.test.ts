@@ -65,7 +65,7 @@ test("without a browser it prints a page and a code; the code, typed in a browse
     stdinIsTerminal: false,
   });
   const [, address, code] = await until(() => /(http\S+)[^]*\n {2}([A-Z]{5}-[A-Z]{5})\n/.exec(err));
-  expect([address, err.includes("Type no code that somebody else sent you")]).toEqual([
+  expect([address, err.includes("Do not type a code that another person sent you")]).toEqual([
     `${serving.url}/console/-/command-line/`,
     true,
   ]);

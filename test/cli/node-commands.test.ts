@@ -441,3 +441,20 @@ test("every command that needs an organization names the root where none is regi
     ]);
   }
 });
+
+test("every command names the root where the given organization is not registered", async () => {
+  await register();
+  for (const line of [
+    "start gamma",
+    "status gamma",
+    "names disallow corp.example --org-slug gamma",
+    "install-launchd --org-slug gamma --dry-run",
+  ]) {
+    const { status, stderr } = await world.agent(line.split(" "));
+    expect([line, status, stderr]).toEqual([
+      line,
+      4,
+      expect.stringContaining(`No organization "gamma" is registered below ${world.root}\n`),
+    ]);
+  }
+});

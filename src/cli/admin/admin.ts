@@ -288,7 +288,7 @@ export const adminCommands: CommandTable = {
     "confirm",
   ),
   "admin policy revert": adminCommand(
-    "Take back the policy that waits for its confirmation",
+    "Roll back the policy that waits for its confirmation",
     policy,
     "revert",
   ),

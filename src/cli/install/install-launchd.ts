@@ -31,7 +31,7 @@ export const command: Implementation = {
     const steps = planChanges(changes);
     const slug = values.text("org-slug");
     const organizations = services.readModes(settings.configRoot).filter((each) => each.slug === slug);
-    requireOrganization(slug, organizations, settings.configRoot);
+    await requireOrganization(slug, organizations, settings.configRoot);
     if (settings.dryRun) return output.plan(steps);
     await applyChanges(changes, system);
     if (values.on("uninstall")) {

@@ -26,7 +26,7 @@ export const command: Implementation = {
     const organizations = services
       .readModes(settings.configRoot)
       .filter((each) => slug === undefined || each.slug === slug);
-    requireOrganization(slug, organizations, settings.configRoot);
+    await requireOrganization(slug, organizations, settings.configRoot);
     if (!settings.dryRun) requireSystemd(system);
     if (!values.on("uninstall") && isManagerHere("systemd", system)) requireSafePrograms(settings, system);
     const changes = values.on("uninstall")

@@ -51,7 +51,7 @@ export const command: Implementation = {
     const steps = isUninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     const slug = values.text("org-slug");
     const organizations = readModes(settings.configRoot).filter((each) => each.slug === slug);
-    requireOrganization(slug, organizations, settings.configRoot);
+    await requireOrganization(slug, organizations, settings.configRoot);
     if (settings.dryRun) return output.plan(steps);
     if (isUninstall) await stopDaemon(context);
     else await installWintun(request, places, system);

@@ -1,6 +1,5 @@
 // For the commands that install services: the flags, the check of --org-slug, and the report of changed files.
 
-import { AppError } from "../../base/errors.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { CommandOutput } from "../command.ts";
 import { switchFlag, valueFlag } from "../values.ts";
@@ -11,13 +10,14 @@ export const serviceFlags = {
 };
 
 /** Throws if --org-slug names an organization that does not exist here. `organizations`: those that the command is about. */
-export function requireOrganization(
+export async function requireOrganization(
   slug: string | undefined,
   organizations: readonly unknown[],
   configRoot: string,
-): void {
-  if (slug !== undefined && organizations.length === 0)
-    throw new AppError("not_registered", `There is no organization "${slug}" in ${configRoot}`);
+): Promise<void> {
+  if (slug === undefined || organizations.length > 0) return;
+  const { notRegistered } = await import("../../node/files/list-organizations.ts");
+  throw notRegistered(configRoot, slug);
 }
 
 /** Prints the files that the steps have changed. */

@@ -115,7 +115,7 @@ async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Cont
   if (!isRevoked || values.on("new-keys")) return former;
   throw new AppError("access_revoked", `The control plane has revoked this machine's node in ${slug}`, {
     hint:
-      `To join anew: \`${leave}\`, then \`${brand.executable} up\` with a new key ` +
+      `To join again: \`${leave}\`, then \`${brand.executable} up\` with a new key ` +
       `(\`${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(former.name ?? "NAME")}\`). Or ask an administrator to restore the node.`,
   });
 }

@@ -157,9 +157,13 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
     throw new AppError("usage", "Give --registration-token or --access-token, not both");
   }
   if (registrationToken !== undefined && values.on("replace")) {
-    throw new AppError("usage", "--replace needs an administrator, and a registration token is none", {
-      hint: "Leave the registration token out: then you are asked for e-mail and password. Or give --access-token-file.",
-    });
+    throw new AppError(
+      "usage",
+      "--replace needs the rights of an administrator, which a registration token does not have",
+      {
+        hint: "Leave the registration token out: then you are asked for e-mail and password. Or give --access-token-file.",
+      },
+    );
   }
   if (registrationToken !== undefined) return { registrationToken };
   if (accessToken !== undefined) return { accessToken };

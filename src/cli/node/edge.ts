@@ -13,7 +13,7 @@ export const command: Implementation = {
   args: {
     "org-slug": valueFlag("SLUG", "The organization's slug (default: the only one)"),
     undo: switchFlag(
-      "Take back what exits and routers of all organizations changed of the machine, and end its port mappings: for the uninstaller",
+      "Undo what exits and routers of all organizations changed on this machine, and end its port mappings: for the uninstaller",
     ),
   },
   examples: [`${brand.executable} edge --org-slug acme`],
@@ -80,7 +80,7 @@ async function undo({ settings, system, output }: Context): Promise<void> {
   const [left, ...others] = await applyPossible(findChanges, system);
   if (left === undefined) return;
   const more = others.length === 0 ? "" : `, and ${others.length} more`;
-  throw new AppError("failed", `Not taken back: ${left.path} (${left.reason})${more}`, {
+  throw new AppError("failed", `Not undone: ${left.path} (${left.reason})${more}`, {
     hint: `Run \`${brand.executable} edge --undo\` again; \`--dry-run\` shows what is left.`,
   });
 }

@@ -59,20 +59,18 @@ async function chooseNew(suffix: string, { settings, values }: Context): Promise
   const { NameSuffix } = await import("../../protocol/names.ts");
   const parsed = v.safeParse(NameSuffix, suffix);
   if (!parsed.success) throw new AppError("usage", `"${suffix}": ${parsed.issues[0].message}`);
-  const slugs = await registered(settings.configRoot);
-  const named = values.text("org-slug");
+  const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
+  const slugs = chooseSlugs(settings.configRoot, values.text("org-slug"));
   const sending: string[] = [];
   for (const each of slugs) if ((await sentSuffix(each, settings)) === suffix) sending.push(each);
   // Without --org-slug: the only organization, else the only one whose control plane sends this suffix.
-  const [only, ...others] = slugs.length === 1 ? slugs : sending;
-  const slug = named ?? (others.length === 0 ? only : undefined);
-  if (slug === undefined) {
+  const [slug, ...others] = slugs.length === 1 ? slugs : sending;
+  if (slug === undefined || others.length > 0) {
     throw new AppError(
       "usage",
       `Say with --org-slug which organization may have ${suffix}: ${slugs.join(", ")}`,
     );
   }
-  if (!slugs.includes(slug)) throw noOrganization(slug, settings.configRoot);
   const { whyRefused } = await import("../../node/names/suffixes.ts");
   const why = await whyRefused(settings.configRoot, slug, suffix);
   if (why === undefined) return [slug];
@@ -85,29 +83,14 @@ async function chooseNew(suffix: string, { settings, values }: Context): Promise
 async function chooseHolders(suffix: string, { settings, values }: Context): Promise<string[]> {
   const { readPermissions } = await import("../../node/files/permissions.ts");
   const { join } = await import("node:path");
-  const named = values.text("org-slug");
-  const slugs = await registered(settings.configRoot);
-  if (named !== undefined && !slugs.includes(named)) throw noOrganization(named, settings.configRoot);
-  const found = slugs.filter(
-    (slug) =>
-      (named === undefined || named === slug) &&
-      readPermissions(join(settings.configRoot, slug)).name_suffixes.includes(suffix),
+  const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
+  const found = chooseSlugs(settings.configRoot, values.text("org-slug")).filter((slug) =>
+    readPermissions(join(settings.configRoot, slug)).name_suffixes.includes(suffix),
   );
   if (found.length > 0) return found;
   throw new AppError("not_found", `The suffix ${suffix} is not allowed on this machine`, {
     hint: `\`${run} names\` shows the suffixes.`,
   });
-}
-
-async function registered(configRoot: string): Promise<string[]> {
-  const { listOrganizations } = await import("../../node/files/list-organizations.ts");
-  const slugs = listOrganizations(configRoot);
-  if (slugs.length > 0) return slugs;
-  throw new AppError("not_registered", `There is no organization in ${configRoot}`);
-}
-
-function noOrganization(slug: string, configRoot: string): AppError {
-  return new AppError("not_registered", `There is no organization "${slug}" in ${configRoot}`);
 }
 
 /** The suffix that the control plane sends for this organization. */

@@ -32,14 +32,14 @@ export const command: Implementation = {
     peers: switchFlag(
       "With --on: answer other nodes on port 53, if the organization makes this node a name server",
     ),
-    off: switchFlag("Stop and remove the service, and take the names back everywhere"),
+    off: switchFlag("Stop and remove the service, and remove the names everywhere"),
     run: switchFlag("Serve the names until the end (used by the systemd unit)"),
     "peers-in": valueFlag(
       "CIDR,…",
       "With --run: the networks whose nodes may be answered (used by the systemd unit)",
     ),
     prepare: valueFlag("FILE", "Write the names to a file that is quick to read (used by the systemd unit)"),
-    clear: switchFlag("Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)"),
+    clear: switchFlag("Remove the names from systemd-resolved and /etc/hosts (used by the systemd unit)"),
   },
   examples: [
     `${run} names`,

@@ -2,8 +2,6 @@
 // systemd is asked only about those in server mode.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/quote.ts";
 import type { StatusReport } from "../../daemon/asking/status-report.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
@@ -57,9 +55,8 @@ async function readReport({ system, settings, words, values }: Context) {
     : {};
   const report = await readStatus(places, { slug, ...probing }, system);
   if (slug !== undefined && report.teams.length === 0) {
-    throw new AppError("not_registered", `There is no organization "${slug}" on this machine`, {
-      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
-    });
+    const { notRegistered } = await import("../../node/files/list-organizations.ts");
+    throw notRegistered(settings.configRoot, slug);
   }
   const status = isProbed && !areHealthy(report, slug) ? 1 : 0;
   const width = system.stdout.isTerminal ? system.stdout.columns : undefined;

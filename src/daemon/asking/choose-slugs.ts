@@ -1,9 +1,7 @@
 // The organizations that a command works on, without reading their files: the named one, else all.
 
-import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { listOrganizations, noneRegistered } from "../../node/files/list-organizations.ts";
-import { quoteWord } from "../../base/quote.ts";
+import { listOrganizations, notRegistered } from "../../node/files/list-organizations.ts";
 
 /**
  * The organization that a command changes: the named one, else the only one. Throws usage if there are several. A named one is not
@@ -20,11 +18,7 @@ export function chooseOne(configRoot: string, slug: string | undefined): string 
 /** The named organization, else all of this machine. Throws not_registered if there is none. */
 export function chooseSlugs(configRoot: string, slug: string | undefined): string[] {
   const slugs = listOrganizations(configRoot);
-  if (slug !== undefined && !slugs.includes(slug)) {
-    throw new AppError("not_registered", `There is no organization "${slug}" on this machine`, {
-      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
-    });
-  }
+  if (slug !== undefined && !slugs.includes(slug)) throw notRegistered(configRoot, slug);
   if (slugs.length > 0) return slug === undefined ? slugs : [slug];
-  throw noneRegistered(configRoot);
+  throw notRegistered(configRoot);
 }

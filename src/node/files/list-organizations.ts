@@ -3,6 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { slugPattern } from "../../base/slug.ts";
 
@@ -37,8 +38,15 @@ export function listOrganizations(configRoot: string): string[] {
   }
 }
 
-/** The error of a command that needs an organization, where none is registered. */
-export const noneRegistered = (configRoot: string): AppError =>
-  new AppError("not_registered", `No organization is registered below ${configRoot}`, {
-    hint: `Register this machine with \`${brand.executable} register\`.`,
+/** The error of a command that needs this organization, or any, where it is not registered. Lists those that are: a slug may be mistyped. */
+export function notRegistered(configRoot: string, slug?: string): AppError {
+  const slugs = listOrganizations(configRoot);
+  const others = slugs.length === 0 ? "" : `Registered here: ${slugs.join(", ")}. `;
+  const [what, line] =
+    slug === undefined
+      ? ["organization", `${brand.executable} register`]
+      : [`organization "${slug}"`, `${brand.executable} register --org-slug ${quoteWord(slug)} …`];
+  return new AppError("not_registered", `No ${what} is registered below ${configRoot}`, {
+    hint: `${others}Register this machine with \`${line}\`.`,
   });
+}

@@ -12,7 +12,7 @@ import { Credentials, NodeConfig } from "../../protocol/organization-files.ts";
 import { Slug, type OrderKey } from "../../protocol/values.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { readJsonFile, readValidJson } from "./json-file.ts";
-import { listOrganizations, noneRegistered } from "./list-organizations.ts";
+import { listOrganizations, notRegistered } from "./list-organizations.ts";
 import { refuseForeignDirectory } from "./own-files.ts";
 import { finishReplacement } from "./replacement.ts";
 
@@ -41,9 +41,7 @@ export function openOrganization(configRoot: string, slug: string): Organization
   const config = readNodeConfig(path, slug);
   if (config !== undefined) return { slug, directory, config };
   if (isThere(path)) throw damagedError(slug, `${path} is a dangling link`);
-  throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
-    hint: `${registeredHere(configRoot)}Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
-  });
+  throw notRegistered(configRoot, slug);
 }
 
 /** Throws for anything but a directory. A link would lead to a place that the services may not see. */
@@ -54,12 +52,6 @@ function requireDirectory(directory: string): void {
   throw new AppError("bad_configuration", `${directory} is ${kind}, not the directory of an organization`, {
     hint: `Look at it with \`ls -ld ${quoteWord(directory)}\`, and move it away.`,
   });
-}
-
-/** Shown so that the user notices a mistyped slug. */
-function registeredHere(configRoot: string): string {
-  const slugs = listOrganizations(configRoot);
-  return slugs.length === 0 ? "" : `Registered here: ${slugs.join(", ")}. `;
 }
 
 function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
@@ -125,7 +117,7 @@ export type Chosen = { slug: string; open(): Organization };
 export function chooseEach(configRoot: string, slug: string | undefined, open = openOrganization): Chosen[] {
   const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
   const [first, ...others] = slugs;
-  if (first === undefined) throw noneRegistered(configRoot);
+  if (first === undefined) throw notRegistered(configRoot);
   if (others.length > 0) return slugs.map((name) => ({ slug: name, open: () => open(configRoot, name) }));
   const only = open(configRoot, first);
   return [{ slug: first, open: () => only }];

@@ -165,7 +165,7 @@ export const revert: Implementation = {
     const [slug = ""] = context.words;
     const reverted = await write(context, () => request(policyApi.revert, { slug }));
     if (reverted === undefined) return;
-    context.output.result(reverted, `Took the policy back: version ${reverted.version}\n`);
+    context.output.result(reverted, `Rolled the policy back: version ${reverted.version}\n`);
     for (const sentence of reverted.left_out ?? []) context.output.say(sentence);
   },
 };
