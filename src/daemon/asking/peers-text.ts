@@ -32,8 +32,9 @@ function summary({ peers, reports_tunnels, engine_version }: OrganizationPeers):
   const counted = `${peers.length} ${peers.length === 1 ? "peer" : "peers"}`;
   if (!reports_tunnels)
     return `${counted}, ${count(({ probe }) => probe === "answers")} answer, ${broken} broken`;
-  const direct = count(({ path }) => path === "direct");
-  const relayed = count(({ path }) => path === "relayed");
+  // Each peer counts once: a tunnel may still be there although nothing passes.
+  const direct = count(({ path, probe }) => path === "direct" && probe !== "broken");
+  const relayed = count(({ path, probe }) => path === "relayed" && probe !== "broken");
   return `${counted}, ${direct} direct, ${relayed} relayed, ${broken} broken`;
 }
 

@@ -47,8 +47,8 @@ export type AssessmentInput = {
   disk: DiskSpace | undefined;
   /** Of this router. */
   unreached: Observation["unreached"];
-  /** How many peers the engine finds without a lighthouse. Counted only while no lighthouse answers. */
-  keptCount: number;
+  /** The peers whose addresses the engine has without a lighthouse; none while a lighthouse answers. */
+  keptPeers: readonly string[];
   planeFacts: PlaneFacts;
   /** Monotonic ms. */
   now: number;
@@ -93,7 +93,7 @@ export function assessHealth(input: AssessmentInput): Health | undefined {
       of: lighthouses.length,
     },
     ...routesShown(routes),
-    ...tunnelsShown(inventory),
+    ...tunnelsShown(input),
     broken: silent,
     ...given({ engine_version: engine.version }),
     ...(facts.isLighthouse ? { is_lighthouse: true as const } : {}),
@@ -145,7 +145,8 @@ function observe(
     unrouted: routes.filter(({ states }) => states.length > 0 && states.every((each) => each === "lost")),
     unreached: input.unreached,
     stuck: stuckPeers(input).map(nameOf),
-    keptCount: input.keptCount,
+    // An address that is kept proves nothing: only an answer, or a tunnel, does.
+    keptCount: input.keptPeers.filter((each) => isUsable(stateOfHub(each, input))).length,
     unmet: unmetPeers(input, facts).map(nameOf).sort(),
     hasOthers: inventory.hasOthers,
     certificate: certifiedAt(time, facts.certificate),
@@ -170,10 +171,15 @@ function routesShown(routes: readonly RouteStates[]): Pick<Health, "routes"> {
   return { routes: { answering, of: routes.length, used } };
 }
 
-function tunnelsShown({ reportsTunnels, tunnels }: Inventory): Pick<Health, "tunnels"> {
-  if (!reportsTunnels) return {};
-  const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;
-  return { tunnels: { direct, relayed: tunnels.all.length - direct } };
+/** Without the tunnels of broken peers, which are counted by themselves. */
+function tunnelsShown({ inventory, prober }: AssessmentInput): Pick<Health, "tunnels"> {
+  if (!inventory.reportsTunnels) return {};
+  const carrying = inventory.tunnels.all.filter(({ address }) => {
+    const record = prober.record(address);
+    return record === undefined || !isBroken(record);
+  });
+  const direct = carrying.filter(({ remote }) => remote !== undefined).length;
+  return { tunnels: { direct, relayed: carrying.length - direct } };
 }
 
 function certifiedAt(time: number, { from, to }: Facts["certificate"]): Certified {
@@ -234,7 +240,7 @@ export function smallerPackets(
   return `In ${file} set tun: { mtu: ${bytes} }, then: ${brand.executable} sync-config --org-slug ${quoteWord(slug)}`;
 }
 
-/** The state of one lighthouse or router. Its probes decide before the engine's tunnels, and these before the engine's log. */
+/** The state of one lighthouse, router or kept peer. Its probes decide before the engine's tunnels, and these before the engine's log. */
 function stateOfHub(
   address: string,
   { inventory, prober, log, now, time }: AssessmentInput,

@@ -102,9 +102,9 @@ export class OrganizationHealth {
   #announced = "";
   /** What #areLighthousesSilent() was at the last refresh. */
   #areLighthousesLost = false;
-  /** The kept peers that are probed until the next refresh, and how many the engine has in all. */
+  /** The kept peers that are probed until the next refresh, and all that the engine has. */
   #keptTargets: readonly string[] = [];
-  #keptCount = 0;
+  #keptPeers: readonly string[] = [];
   /** Resolves the promises of #announcement(). */
   readonly #waiting = new Set<() => void>();
 
@@ -309,7 +309,7 @@ export class OrganizationHealth {
     this.#areLighthousesLost = this.#areLighthousesSilent();
     await this.#keepPeers();
     await this.#completeAddresses();
-    this.#keptCount = this.#areLighthousesLost ? Object.keys(readPeerMap(this.#place.directory)).length : 0;
+    this.#keptPeers = this.#areLighthousesLost ? Object.keys(readPeerMap(this.#place.directory)) : [];
     this.#chooseTargets();
     await this.#readLog();
   }
@@ -457,7 +457,7 @@ export class OrganizationHealth {
     return {
       place: this.#place,
       lostLarge: this.lostLarge,
-      keptCount: this.#keptCount,
+      keptPeers: this.#keptPeers,
       disk: this.#disk,
       unreached: this.#unreached,
       planeFacts: this.planeFacts,

@@ -32,7 +32,7 @@ export type Health = {
   lighthouses: { answering: number; of: number };
   /** Subnets behind other nodes, of how many a router answers, and which router the engine uses. Older daemons do not tell the last. */
   routes?: { answering: number; of: number; used?: { network: string; router: string }[] };
-  /** Peers with a tunnel; undefined if the engine does not report them. */
+  /** Peers with a tunnel, without the broken ones; undefined if the engine does not report them. */
   tunnels?: { direct: number; relayed: number };
   /** Names of peers that answered and have stopped. */
   broken: string[];
@@ -74,7 +74,7 @@ export type Observation = {
   unreached: readonly { what: string; cure: string }[];
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];
-  /** Number of peers that the engine finds without a lighthouse, by addresses that this node keeps. */
+  /** Number of peers that are reached without a lighthouse, by addresses that this node keeps. */
   keptCount: number;
   /** Names of peers with which handshakes timed out within the last minute; only while no lighthouse answers. */
   unmet: readonly string[];

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { renderPeers } from "../../../src/daemon/asking/peers-text.ts";
+import type { PeerReport } from "../../../src/node/health/shown-peer.ts";
 import { daysLeft, textTable } from "../../../src/daemon/asking/text-table.ts";
 
 test.each([
@@ -21,6 +22,19 @@ test("only an engine that cannot report its tunnels is to be updated", () => {
   expect(text("1.11.2")).toContain("engine 1.11.2 does not report its tunnels; `agent overlay update`");
   expect(text("1.12.0")).toContain("the engine has not reported its tunnels yet");
   expect(text("1.12.0")).not.toContain("overlay update");
+});
+
+test("each peer counts once: a broken one is neither direct nor relayed", () => {
+  const peer = (path: PeerReport["path"], probe: PeerReport["probe"]): PeerReport => ({
+    name: path,
+    address: "10.77.0.3",
+    path,
+    probe,
+  });
+  const peers = [peer("direct", "broken"), peer("none", "broken"), peer("relayed", "answers")];
+  expect(renderPeers("acme", { peers, reports_tunnels: true }, 0)).toStartWith(
+    "acme: 3 peers, 0 direct, 1 relayed, 2 broken\n",
+  );
 });
 
 test("a table fits the terminal, and is whole in a pipe", () => {

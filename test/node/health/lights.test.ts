@@ -5,6 +5,7 @@ import { expect, test } from "bun:test";
 import { localApi } from "../../../src/node/engine/local-api.ts";
 import { Healer } from "../../../src/node/health/healer.ts";
 import type { OrganizationHealth } from "../../../src/node/health/organization-health.ts";
+import { writePeerMap } from "../../../src/node/files/config/peer-map.ts";
 import { writeRouterFile } from "../../../src/node/routing/router-file.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { ReplayedNetwork } from "../../support/replayed-network.ts";
@@ -202,6 +203,30 @@ test("a route through routers that are silent is not in effect, one through a ro
   network.peer("spare").isOn = true;
   await network.pass(25_000);
   expect(look()).toEqual({ kinds: [], routes: { answering: 1, of: 1 } });
+  over.abort();
+  await network.pass(1000);
+  await running;
+});
+
+test("an address that is kept is no peer that is found: it counts while the peer answers", async () => {
+  await using world = await makeNodeWorld();
+  const organization = await world.register();
+  const network = new ReplayedNetwork(organization, ["hub", "web"]);
+  writePeerMap(organization.directory, { [network.peer("web").address]: ["192.0.2.7:4242"] });
+  const health = network.watch();
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  await network.pass(1000);
+  health.named.add([network.peer("web").address], network.now);
+  await network.pass(30_000);
+  network.peer("hub").isOn = false;
+  health.named.add([network.peer("web").address], network.now);
+  await network.pass(30_000);
+  const alone = "The lighthouse hub does not answer";
+  expect(health.current()?.reason).toBe(`${alone}; 1 peer is found by addresses that this node keeps`);
+  network.peer("web").isOn = false;
+  await network.pass(toldMs);
+  expect(health.current()?.reason).toBe(alone);
   over.abort();
   await network.pass(1000);
   await running;
