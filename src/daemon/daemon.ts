@@ -21,11 +21,10 @@ import type { Notice } from "./ipc/messages.ts";
 import { serveIpc } from "./ipc/server.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
 import { makeOwnDirectory } from "../platform/own-directory.ts";
-import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { namesPlaces } from "../platform/names-places.ts";
 import { makeNotifier } from "../platform/systemd/notify.ts";
-import { openState, stateLockPath, type StateStore } from "./state.ts";
+import { openState, lockState, stateHolder, type StateStore } from "./state.ts";
 import { claimState } from "./state-root.ts";
 import type { OrganizationEngineDeps } from "./organization-engine.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
@@ -47,6 +46,14 @@ const tidyEveryMs = 60_000;
 const logsEveryMs = 2000;
 const floodedEveryMs = 500;
 
+function besideAnother(stateDb: string): AppError {
+  const pid = stateHolder(stateDb);
+  const which = pid === undefined ? "Another daemon" : `Another daemon, process ${pid},`;
+  return new AppError("busy", `${which} already uses ${stateDb}`, {
+    hint: `One is enough for all organizations: \`${brand.executable} status\` says whether it answers, and how to restart it if not.`,
+  });
+}
+
 /**
  * Runs until a signal or `shutdown` ends it. Returns the exit status. What a start has opened is closed again if a later
  * step fails: the process must end, and leave no lock or socket to the next one.
@@ -57,8 +64,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   await using opened = new AsyncDisposableStack();
   const libc = openLibc();
   makeOwnDirectory(dirname(settings.stateDb), 0o755);
-  const lock = lockFile(stateLockPath(settings.stateDb));
-  if (lock === undefined) throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
+  const lock = lockState(settings.stateDb);
+  if (lock === undefined) throw besideAnother(settings.stateDb);
   opened.defer(lock.release);
   // Throws if the state is that of another configuration root, which still has organizations.
   claimState(settings.stateDb, settings.configRoot, log);

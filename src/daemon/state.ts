@@ -13,9 +13,9 @@ import { brand } from "../brand.ts";
 import { AppError, because, fromSystemError } from "../base/errors.ts";
 import { systemErrorCode } from "../base/system-errors.ts";
 import { writeNewFile } from "../base/files.ts";
-import { readBytes, refuseOddFile, sqliteFiles } from "../base/open-file.ts";
+import { readBytes, readText, refuseOddFile, sqliteFiles } from "../base/open-file.ts";
 import type { Log } from "../base/log.ts";
-import { lockFile } from "../platform/file-lock.ts";
+import { lockFile, type FileLock } from "../platform/file-lock.ts";
 import { OrganizationRecord } from "./organization-record.ts";
 import { isStateOf } from "./state-root.ts";
 import { openStoppedCopy, stoppedCopyPath } from "./stopped-copy.ts";
@@ -120,7 +120,7 @@ export function removeRecordWithoutDaemon(
   configRoot: string,
 ): boolean {
   if (!isThere(path) || !isStateOf(path, configRoot)) return true;
-  const lock = lockFile(stateLockPath(path));
+  const lock = lockState(path);
   if (lock === undefined) return false;
   using _ = defer(() => lock.release());
   const store = openState(path, log, now);
@@ -144,8 +144,19 @@ function describeLoss(path: string, damagedPath: string | undefined, count: numb
 /** Whether there is a state: the database, or the copy of stopped organizations. */
 const isThere = (path: string): boolean => [path, stoppedCopyPath(path)].some((each) => existsSync(each));
 
-/** Held by the daemon that uses the database. */
+/** Held by the daemon that uses the database, with its process id. */
 export const stateLockPath = (path: string): string => `${path}.lock`;
+export const lockState = (path: string): FileLock | undefined =>
+  lockFile(stateLockPath(path), { note: String(process.pid) });
+
+/** The process that holds the lock. Undefined where that is not known: it is of an earlier version, or this user may not read it. */
+export function stateHolder(path: string): number | undefined {
+  try {
+    return Number(readText(stateLockPath(path), 64)) || undefined;
+  } catch {
+    return undefined;
+  }
+}
 
 /** How often files that change are read again. A daemon writes a few times a minute. */
 const mostReadings = 20;

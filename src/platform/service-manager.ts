@@ -13,6 +13,7 @@ type ManagerFacts = {
   command: string;
   ipcMode: "socket" | "pipe";
   start: string;
+  restart: string;
 };
 
 const managers: Readonly<Record<string, ManagerFacts>> = {
@@ -21,14 +22,22 @@ const managers: Readonly<Record<string, ManagerFacts>> = {
     command: "install-systemd",
     ipcMode: "socket",
     start: `systemctl start ${brand.id}`,
+    restart: `systemctl restart ${brand.id}`,
   },
   darwin: {
     manager: "launchd",
     command: "install-launchd",
     ipcMode: "socket",
     start: `launchctl kickstart system/${brand.launchdLabel}`,
+    restart: `launchctl kickstart -k system/${brand.launchdLabel}`,
   },
-  win32: { manager: "task", command: "install-tap", ipcMode: "pipe", start: `schtasks /run /tn ${brand.id}` },
+  win32: {
+    manager: "task",
+    command: "install-tap",
+    ipcMode: "pipe",
+    start: `schtasks /run /tn ${brand.id}`,
+    restart: `schtasks /end /tn ${brand.id}, then schtasks /run /tn ${brand.id}`,
+  },
 };
 
 /** Whether systemd runs this machine (sd_booted(3)). */
@@ -63,7 +72,16 @@ export function daemonByHand({ platform }: Machine): string {
   return `${brand.executable} --ipc-mode ${managers[platform]?.ipcMode ?? "socket"}`;
 }
 
-/** A hint for a daemon that does not answer. */
+/** A hint for a daemon that listens, and does not answer. `pid`: undefined if it is not known. */
+export function daemonRestartHint(pid: number | undefined, system: Machine = process): string {
+  const service = serviceManager(system) === undefined ? undefined : managers[system.platform]?.restart;
+  const end = pid === undefined ? "end its process" : `kill -9 ${pid}`;
+  const byHand = `${end}, then run ${daemonByHand(system)} as administrator`;
+  const ways = service === undefined ? byHand : `${service} (if it was started by hand: ${byHand})`;
+  return `It hangs, or the machine is very busy. If it does not recover, restart it, while tunnels keep running: ${ways}.`;
+}
+
+/** A hint for a daemon that does not run. */
 export function daemonStartHint({ platform }: Machine = process): string {
   const start = (managers[platform] ?? managers["linux"])?.start;
   return `Start it: ${start}, or ${daemonByHand({ platform })} as administrator.`;

@@ -12,7 +12,7 @@ import {
   type Finding,
 } from "../../node/doctor/check.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
-import { daemonStartHint } from "../../platform/service-manager.ts";
+import { daemonRestartHint, daemonStartHint } from "../../platform/service-manager.ts";
 import type { System } from "../../base/system.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
 import { probeNow } from "./probe-now.ts";
@@ -51,6 +51,8 @@ function daemonFinding(slugs: readonly string[], report: StatusReport | undefine
   // A team is an organization, in the protocol of the daemon. `wanted` is the desired state.
   const desktop = report.teams.filter(({ mode }) => mode === "desktop");
   const up = desktop.filter(({ wanted }) => wanted === "up").map(({ team }) => team);
+  if (report.daemon.silent === true)
+    return fail("it listens but does not answer", daemonRestartHint(report.daemon.pid));
   const start = daemonStartHint();
   if (up.length > 0) return fail(`the daemon does not run, but ${up.join(", ")} should be up`, start);
   const all = desktop.map(({ team }) => team).join(", ");

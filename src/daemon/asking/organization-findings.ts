@@ -10,7 +10,7 @@ import type { UnitState } from "../../platform/service-state.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
 import { roughly } from "./text-table.ts";
 import { unitsServe } from "../../platform/config-root.ts";
-import { hasSystemd } from "../../platform/service-manager.ts";
+import { daemonRestartHint, hasSystemd } from "../../platform/service-manager.ts";
 import type { System } from "../../base/system.ts";
 
 /** The interval of checks in server mode, and the age at which the last one is late. */
@@ -20,8 +20,8 @@ const lateAfterS = 3 * checkEveryS;
 /** What watches an organization. `unit`: undefined without systemd. */
 export type Watcher = {
   unit: UnitState | undefined;
-  /** Desktop mode: the daemon answers, and its process. */
-  daemon?: { answers: boolean; pid?: number | undefined };
+  /** Desktop mode: the daemon answers, or listens without an answer, and its process. */
+  daemon?: { answers: boolean; isSilent?: boolean | undefined; pid?: number | undefined };
   /** Server mode: when the last check looked, ms since 1970; undefined: never since the boot. */
   checkedAt?: number | undefined;
   /** The daemon runs, and does not know the organization. */
@@ -31,7 +31,7 @@ export type Watcher = {
 /** An organization that the daemon does not report. `isForgotten`: the daemon runs, and does not know it. */
 export type Unreported = { status: OrganizationState; checkedAt: number | undefined; isForgotten: boolean };
 
-type Report = { daemon: { running: boolean; pid?: number }; teams: OrganizationState[] };
+type Report = { daemon: { running: boolean; silent?: true; pid?: number }; teams: OrganizationState[] };
 
 /** Adds findings to a report. `others`: organizations that the daemon does not report. */
 export async function withFindings<R extends Report>(
@@ -40,7 +40,7 @@ export async function withFindings<R extends Report>(
   system: Pick<System, "run" | "platform" | "now">,
   configRoot: string,
 ): Promise<R> {
-  const { running: answers, pid } = report.daemon;
+  const { running: answers, silent: isSilent, pid } = report.daemon;
   const modes = new Set(report.teams.filter(isWatched).map(({ mode }) => mode));
   const hasUnits = modes.size > 0 && hasSystemd(system) && unitsServe(configRoot);
   const units = hasUnits ? await unitsOf(modes, answers, system) : undefined;
@@ -49,7 +49,7 @@ export async function withFindings<R extends Report>(
     const { checkedAt, isForgotten = false } =
       others.find((other) => other.status.team === status.team) ?? {};
     const unit = units?.[status.mode];
-    const daemon = status.mode === "desktop" ? { daemon: { answers, pid } } : {};
+    const daemon = status.mode === "desktop" ? { daemon: { answers, isSilent, pid } } : {};
     const findings = findingsOf(status, { unit, checkedAt, isForgotten, ...daemon }, now);
     return findings.length === 0 ? status : { ...status, findings };
   });
@@ -165,6 +165,13 @@ function brokenWatch(
   { team: slug, mode }: OrganizationState,
   { unit, daemon }: Watcher,
 ): Finding | undefined {
+  if (mode === "desktop" && daemon?.isSilent === true)
+    return makeFinding(
+      "not_checked",
+      slug,
+      `The daemon listens but does not answer: ${nothingArrives}`,
+      daemonRestartHint(daemon.pid),
+    );
   const isDaemonUp = mode === "desktop" && daemon?.answers === true;
   if (unit?.is === "unknown" && !isDaemonUp)
     return makeFinding(

@@ -8,13 +8,14 @@ import type { Way } from "../../node/names/service-state.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../base/system.ts";
 import { isHealthy } from "./health-text.ts";
-import { askDaemon } from "../ipc/client.ts";
+import { askDaemon, SilentDaemon } from "../ipc/client.ts";
 import type { Answer, OrganizationState } from "../ipc/messages.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
 import type { Unreported } from "./organization-findings.ts";
 
 export type StatusReport = {
-  daemon: { running: boolean; version?: string; pid?: number };
+  /** `silent`: it listens, and does not answer. */
+  daemon: { running: boolean; silent?: true; version?: string; pid?: number };
   teams: OrganizationState[];
   /** How programs of this machine find the names of nodes; undefined if names are off. */
   names?: { way: Way["way"]; notes: readonly string[] };
@@ -37,24 +38,28 @@ export async function readStatus(
   let slugs: readonly string[] | undefined;
   // Called while the daemon prepares its answer. Without a daemon it is not called.
   const list = async () => void (slugs = listOrganizations(configRoot));
-  const answer = await statusOfDaemon(address, probe !== undefined, system, list);
+  const found = await statusOfDaemon(address, probe !== undefined, system, list);
+  const isSilent = found === "silent";
+  const answer = isSilent ? undefined : found;
   slugs ??= listOrganizations(configRoot);
   // In the answer to `status` these are objects; the type also has the slugs of the answer to `list`.
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
-  const found =
+  const unreported =
     others.length === 0
       ? []
       : await readOthers({ configRoot, stateDb }, others, answer !== undefined, system);
-  const teams = [...ofDaemon, ...found.map(({ status }) => status)]
+  const teams = [...ofDaemon, ...unreported.map(({ status }) => status)]
     .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
-  const { version, pid } = answer ?? {};
+  const holder = isSilent ? (await import("../state.ts")).stateHolder(stateDb) : undefined;
+  const { version, pid = holder } = answer ?? {};
   const { statePath } = namesPlaces(system, stateDb);
   const names = (await Bun.file(statePath).exists()) ? await readNames(statePath) : undefined;
   const report = {
     daemon: {
       running: answer !== undefined,
+      ...(isSilent ? { silent: true as const } : {}),
       ...given({ version, pid }),
     },
     teams,
@@ -62,7 +67,7 @@ export async function readStatus(
   };
   const probed = probe === undefined ? report : await probe(report);
   const { withFindings } = await import("./organization-findings.ts");
-  return withFindings(probed, found, system, configRoot);
+  return withFindings(probed, unreported, system, configRoot);
 }
 
 async function readNames(path: string): Promise<StatusReport["names"]> {
@@ -72,7 +77,7 @@ async function readNames(path: string): Promise<StatusReport["names"]> {
   return state === undefined ? undefined : { way: state.serving.way, notes: describeServing(state) };
 }
 
-/** Whether the daemon does not run, though there are organizations of mode desktop. */
+/** Whether the daemon does not answer, though there are organizations of mode desktop. */
 export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
   return !daemon.running && teams.some(({ mode }) => mode === "desktop");
 }
@@ -97,11 +102,12 @@ async function statusOfDaemon(
   probe: boolean,
   system: Pick<System, "sleep">,
   meanwhile: () => Promise<void>,
-): Promise<Answer | undefined> {
+): Promise<Answer | "silent" | undefined> {
   try {
     const request = { action: "status", ...(probe ? { probe } : {}) };
     return await askDaemon(address, system, request, { patient: false, meanwhile });
   } catch (error) {
+    if (error instanceof SilentDaemon) return "silent";
     if (hasCode(error, "daemon_unreachable")) return undefined;
     throw error;
   }

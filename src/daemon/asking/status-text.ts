@@ -80,7 +80,8 @@ function confirmationNotes({ state, confirm }: Pick<OrganizationState, "state" |
 function headline(report: StatusReport): string {
   const { teams } = report;
   const running = teams.filter(({ state }) => state === "running");
-  const missed = isDaemonMissed(report) ? "The daemon is not running: " : "";
+  const daemonDoes = report.daemon.silent === true ? "does not answer" : "is not running";
+  const missed = isDaemonMissed(report) ? `The daemon ${daemonDoes}: ` : "";
   const [only] = teams;
   if (only === undefined) return "No organization is registered on this machine";
   const state = stateText(only);

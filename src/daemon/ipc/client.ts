@@ -7,7 +7,7 @@ import { brand } from "../../brand.ts";
 import { AppError, isErrorCode } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
-import { daemonStartHint } from "../../platform/service-manager.ts";
+import { daemonRestartHint, daemonStartHint } from "../../platform/service-manager.ts";
 import type { System } from "../../base/system.ts";
 import type { Answer, Notice, Request } from "./messages.ts";
 import type { LocalAddress } from "./transport.ts";
@@ -89,7 +89,7 @@ async function open(
     const withinMs = request.probe === true ? probesWithinMs : answersWithinMs;
     const timeout = system.sleep(withinMs, answered.signal).then(() => {
       end();
-      throw noAnswer();
+      throw new SilentDaemon();
     });
     try {
       return await Promise.race([ask(request), timeout]);
@@ -192,10 +192,13 @@ function requireOk(answer: Answer): Answer {
   throw new AppError(code, answer.message, given({ hint: answer.hint }));
 }
 
-function noAnswer(): AppError {
-  return new AppError("daemon_unreachable", "The daemon listens but does not answer", {
-    hint: "It hangs, or the machine is very busy. If it does not recover, restart it: tunnels keep running.",
-  });
+/** The daemon listens, and does not answer in time. */
+export class SilentDaemon extends AppError {
+  constructor() {
+    super("daemon_unreachable", "The daemon listens but does not answer", {
+      hint: daemonRestartHint(undefined),
+    });
+  }
 }
 
 function notListening(path: string, cause: unknown): AppError {

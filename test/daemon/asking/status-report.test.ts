@@ -6,6 +6,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { areHealthy, isDaemonMissed, readStatus } from "../../../src/daemon/asking/status-report.ts";
+import { findingsOf } from "../../../src/daemon/asking/organization-findings.ts";
+import { examineDaemon } from "../../../src/daemon/asking/doctor-checks.ts";
+import { serveIpc } from "../../../src/daemon/ipc/server.ts";
+import { lockState } from "../../../src/daemon/state.ts";
+import { libc, quiet } from "../../support/ipc.ts";
 import { renderStatus } from "../../../src/daemon/asking/status-text.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { whyNoTables } from "../../../src/platform/nftables.ts";
@@ -93,6 +98,50 @@ test("a missing daemon counts only with a desktop organization", () => {
   expect(isDaemonMissed({ daemon: { running: false }, teams: [status({ mode: "server" })] })).toBe(false);
   expect(isDaemonMissed({ daemon: { running: false }, teams: [status()] })).toBe(true);
   expect(isDaemonMissed({ daemon: { running: true }, teams: [status()] })).toBe(false);
+});
+
+test("a daemon that hangs is not called absent, and its process is named", async () => {
+  await using world = await makeNodeWorld();
+  await world.register({ mode: "desktop" });
+  const path = join(directory, "cmd.sock");
+  const stateDb = join(directory, "state.db");
+  const lock = lockState(stateDb);
+  const server = await serveIpc({
+    address: { kind: "socket", path },
+    access: { groupId: undefined },
+    libc,
+    system: realSystem(),
+    log: quiet,
+    handle: () => new Promise<never>(() => {}),
+  });
+  const hurried = {
+    ...world.system,
+    sleep: (_: number, signal?: AbortSignal) => realSystem().sleep(50, signal),
+  };
+  const report = await readStatus(
+    { address: { kind: "socket", path }, configRoot: world.root, stateDb },
+    { slug: undefined },
+    hurried,
+  );
+  expect(report.daemon).toEqual({ running: false, silent: true, pid: process.pid });
+  const text = renderStatus(report, now);
+  expect(text).toStartWith("The daemon does not answer: acme is ");
+  const daemon = { answers: false, isSilent: true, pid: process.pid };
+  expect(findingsOf(status(), { unit: undefined, daemon }, now)).toMatchObject([
+    {
+      what: expect.stringMatching(/^The daemon listens but does not answer: no change/),
+      cure: expect.stringContaining(
+        `kill -9 ${process.pid}, then run agent --ipc-mode socket as administrator`,
+      ),
+    },
+  ]);
+  const [check] = await examineDaemon(["acme"], report, { isRoot: true });
+  expect(check).toMatchObject({ verdict: "fail", evidence: "it listens but does not answer" });
+  const second = await world.agent(["--ipc-mode", "socket", "--state-db-path", stateDb]);
+  expect(second.stderr).toContain(`Another daemon, process ${process.pid}, already uses ${stateDb}`);
+  expect(second.stderr).toContain("agent status");
+  lock?.release();
+  await server.stop();
 });
 
 test("without daemon and without organizations the report is empty, not an error", async () => {

@@ -27,6 +27,8 @@ const positions = new Map([
 /** By file, then by the function and the text of the cure in the source. */
 const proofs: Record<string, Record<string, Proof>> = {
   "daemon/asking/doctor-checks.ts": {
+    "daemonFinding: daemonRestartHint(report.daemon.pid)":
+      "advice: it names the process that hangs; daemon/asking/status-report.test.ts",
     "daemonFinding: start": booted("ends it in desktop mode: the daemon is stopped and disabled"),
   },
   "node/doctor/check.ts": {
