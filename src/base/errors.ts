@@ -83,7 +83,7 @@ export const errorTable = {
 
 export type ErrorCode = keyof typeof errorTable;
 
-export type ErrorDetails = {
+type ErrorDetails = {
   cause?: unknown;
   /** What to do next, in one sentence. */
   hint?: string;

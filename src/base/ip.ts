@@ -174,7 +174,7 @@ export const providerNetworks = parsedLater(
 );
 
 /** The parts of `whole` that are in none of `holes`, as few networks as possible. */
-export function subtractNetworks(whole: Network, holes: readonly Network[]): Network[] {
+function subtractNetworks(whole: Network, holes: readonly Network[]): Network[] {
   const inside = holes.filter((each) => networksOverlap(each, whole));
   if (inside.length === 0) return [whole];
   if (inside.some((each) => holdsNetwork(each, whole))) return [];
@@ -292,7 +292,7 @@ const notUnicast = parsedLater([
 ]);
 
 /** An address outside the overlay. */
-export type Underlay = { host: string; port: number; isPrivate: boolean };
+type Underlay = { host: string; port: number; isPrivate: boolean };
 
 /** An address and port at which another machine may be; undefined for names, and for addresses that no other machine has. */
 export function parseUnderlay(hostPort: string): Underlay | undefined {

@@ -23,7 +23,7 @@ export async function within<T, L>(
   }
 }
 
-export type RepeatOptions = {
+type RepeatOptions = {
   /** ms between the end of a step and the next one. */
   everyMs: number;
   signal: AbortSignal;

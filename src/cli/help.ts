@@ -63,7 +63,7 @@ const listed = (heading: string, rows: readonly (readonly [string, string])[], w
   `${heading}\n\n${rows.map(([name, text]) => `  ${name.padEnd(width)} ${text}\n`).join("")}`;
 
 /** The help without a command: the first commands for a new administrator, and how to find the others. */
-export async function firstHelp(): Promise<string> {
+async function firstHelp(): Promise<string> {
   const commands = await allCommands();
   const more = [
     [`${brand.executable} help commands`, "all commands"],
@@ -87,7 +87,7 @@ export async function firstHelp(): Promise<string> {
 }
 
 /** The subjects of the admin commands with their verbs. */
-export async function adminHelp(): Promise<string> {
+async function adminHelp(): Promise<string> {
   const verbs = new Map<string, string[]>();
   const withoutVerb: [string, string][] = [];
   for (const [name, { meta }] of Object.entries(await allCommands())) {

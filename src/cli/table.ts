@@ -21,7 +21,7 @@ export type Table = {
 const escapes: Record<Mark, string> = { good: "32", bad: "31", wait: "33", faint: "2" };
 
 /** `width`: of the terminal; undefined: as wide as the text. */
-export type TextStyle = { width: number | undefined; color: boolean };
+type TextStyle = { width: number | undefined; color: boolean };
 
 /** Facts of one thing: a name and a value on each line. */
 export type Facts = readonly (readonly [name: string, value: Cell])[];

@@ -10,7 +10,7 @@ import type { System } from "../base/system.ts";
  * citty's declaration of a flag, and what our parser adds to it. A `default` is only shown in the help: a flag that is not
  * given has no value.
  */
-export type Flag = ((BooleanArgDef & { type: "boolean" }) | (StringArgDef & { type: "string" })) & {
+type Flag = ((BooleanArgDef & { type: "boolean" }) | (StringArgDef & { type: "string" })) & {
   alias?: string;
   /** May be given several times. */
   repeatable?: true;

@@ -1,7 +1,7 @@
 // How a node's engine exchanges packets with its kernel, in words, for the command line and for browsers. Pure and light.
 
 /** Why offloads are not in force, or buffers are smaller. */
-export const dataPlaneWhys = {
+const dataPlaneWhys = {
   platform: "only Linux has offloads",
   engine: "its engine is too old for offloads",
   kernel: "its kernel is too old for offloads",

@@ -10,7 +10,7 @@ import { PublicAddress } from "../../protocol/values.ts";
 import type { Context } from "../command.ts";
 import { missingFlag } from "./setup-questions.ts";
 
-export type Tls = "auto" | "acme" | "files" | "off";
+type Tls = "auto" | "acme" | "files" | "off";
 /** The values of the settings file as it is, by key. */
 export type PresentSettings = Record<string, unknown>;
 

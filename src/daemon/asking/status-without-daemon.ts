@@ -18,7 +18,7 @@ import type { OrganizationState } from "../ipc/messages.ts";
 import { observeEngine, observeProcess, type Observed, type Places } from "./observe-engine.ts";
 
 /** `checkedAt`: when check-auth last ran, ms since 1970; undefined: not since the boot. */
-export type FoundStatus = { status: OrganizationState; isDamaged: boolean; checkedAt: number | undefined };
+type FoundStatus = { status: OrganizationState; isDamaged: boolean; checkedAt: number | undefined };
 
 /** An organization with damaged files gets a status too, so that it does not hide the others. */
 export async function readStatusWithoutDaemon(

@@ -76,7 +76,7 @@ async function nodeNames(api: Api, slug: string, sides: readonly SentSide[]): Pr
   return names;
 }
 
-export type SideNames = {
+type SideNames = {
   /** Names of nodes by id. */
   nodes: ReadonlyMap<number, string>;
   /** E-mail addresses of users by id. */

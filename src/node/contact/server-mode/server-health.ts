@@ -31,7 +31,7 @@ const logLines = 500;
  * The parts that change the engine: they close dead tunnels, turn offloads off, give the engine addresses of peers (`kept`), and
  * restart an engine that hangs.
  */
-export type HealingParts = {
+type HealingParts = {
   healer: Healer;
   offloads: OffloadTrial;
   kept: KeptPeers;
