@@ -25,6 +25,12 @@ export async function proveSession(context: Context, profile: Profile, access: s
   }
 }
 
+/** Whether a sign-in proves by nodes of this user on which machine it is: by those of root the daemon does. */
+export async function hasOwnNodes({ settings }: Context, profile: Profile): Promise<boolean> {
+  const { proofsOf } = await import("../node/contact/requests/session-nodes.ts");
+  return proofsOf(settings.configRoot, profile.api_base, "").length > 0;
+}
+
 async function proofsOfDaemon(
   { settings, system }: Context,
   controlPlane: string,
