@@ -10,7 +10,7 @@ import { DuePhones } from "../joining/due-phones.tsx";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
-import { stateOf, type StateName } from "../nodes/states.ts";
+import { mayRenew, stateOf, type StateName } from "../nodes/states.ts";
 import { useCut } from "../needs/use-needs.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
@@ -279,7 +279,7 @@ function EndingTable({ slug, ending, nodes, renew }: EndingTableProps) {
                 <td class="num quiet">{node === undefined ? "" : renewal(node)}</td>
                 {mayAdminister.value ? (
                   <td class="act num">
-                    {node === undefined ? null : (
+                    {node === undefined || !mayRenew(node) ? null : (
                       <Button kind="ghost" isSmall={true} onClick={() => renew(node)}>
                         Renew<span class="unseen"> {name}</span>
                       </Button>

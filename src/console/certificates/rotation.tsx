@@ -125,8 +125,8 @@ export function KnownKey({ isRotating, ask }: KnownKeyProps) {
   return (
     <Panel title="Is a key of a CA known to others?" hasRoom={true}>
       <p class="quiet">
-        Then rotate at once, and do not roll back, to the known key. Nodes trust it until they have confirmed
-        the last step.
+        Then rotate at once. Do not roll back: that returns to the known key. Nodes trust it until they have
+        confirmed the last step.
       </p>
       <p class="group mt8">
         <Button

@@ -99,7 +99,8 @@ export function Phones() {
           {phone === undefined ? <Own slug={slug} choose={setPhone} /> : null}
           <Panel title="What leaves this browser" hasRoom={true}>
             <p class="quiet">
-              For the app Mobile Nebula of Defined Networking. It imports a file that this page makes.
+              Its public key, name and groups. The private key is made here, and leaves only in the file that
+              the app Mobile Nebula of Defined Networking imports.
             </p>
           </Panel>
         </div>

@@ -29,7 +29,11 @@ export function FlowsPage() {
     setFound(await get(apiPath(flowsApi.list, { slug }, { limit: "1000" }))),
   );
   return (
-    <Page title="Flows" terminal={{ command: ["flow", "list", slug], call: ["GET", path] }}>
+    <Page
+      title="Flows"
+      above={<a href={pathOf(slug, "access")}>Access</a>}
+      terminal={{ command: ["flow", "list", slug], call: ["GET", path] }}
+    >
       <FormFailure error={read.error} />
       {found === undefined ? (
         <Empty text="Who talks to whom. Each reading is an event of the audit log.">

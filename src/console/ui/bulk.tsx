@@ -3,9 +3,9 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../contact/api.ts";
-import { FormEnd, CloseEnd } from "./button.tsx";
-import { Dialog } from "./dialog.tsx";
-import { FormFailure, Text, useAttempts } from "./form.tsx";
+import { CloseEnd } from "./button.tsx";
+import { Dialog, FormDialog } from "./dialog.tsx";
+import { Text, useAction } from "./form.tsx";
 import { tell } from "./toast.tsx";
 
 export type Item = { id: number; name: string };
@@ -77,7 +77,6 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, setTyped] = useState("");
   const [done, setDone] = useState<number>();
-  const { error, isRunning, attempt } = useAttempts();
   const [failed, setFailed] = useState<readonly Failed[]>([]);
   const closed = useRef(new AbortController());
   useEffect(() => () => closed.current.abort(), []);
@@ -94,10 +93,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
       tell(`${action}: done.`);
     }
   };
-  const submit = (event: Event) => {
-    event.preventDefault();
-    void attempt(work);
-  };
+  const form = useAction(work);
   const status = done !== undefined ? `${done} of ${asked.length} are done.` : null;
   // The action was confirmed, so the question and its effect are no longer shown.
   if (failed.length > 0)
@@ -117,37 +113,34 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
       </Dialog>
     );
   return (
-    <Dialog title={`${action}?`} close={close}>
-      <form onSubmit={submit}>
-        {hasNames ? (
-          <p>
-            {asked.slice(0, maxNamed).map(({ name }) => (
-              <>
-                <bdi class="word">{name}</bdi>{" "}
-              </>
-            ))}
-            {asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
-          </p>
-        ) : null}
-        {children}
-        {asksCount ? (
-          <Text
-            label={`Type ${asked.length}, the number of nodes, to go on`}
-            value={typed}
-            set={setTyped}
-            control={{ autocomplete: "off", inputmode: "numeric", autofocus: true }}
-          />
-        ) : null}
-        <p role="status">{status}</p>
-        <FormFailure error={error} />
-        <FormEnd
-          kind={isDanger ? "solid" : "primary"}
-          disabled={isRunning || (asksCount && typed.trim() !== `${asked.length}`)}
-          cancel={close}
-        >
-          {action}
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`${action}?`}
+      close={close}
+      form={form}
+      kind={isDanger ? "solid" : "primary"}
+      disabled={asksCount && typed.trim() !== `${asked.length}`}
+      action={action}
+    >
+      {hasNames ? (
+        <p>
+          {asked.slice(0, maxNamed).map(({ name }) => (
+            <>
+              <bdi class="word">{name}</bdi>{" "}
+            </>
+          ))}
+          {asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
+        </p>
+      ) : null}
+      {children}
+      {asksCount ? (
+        <Text
+          label={`Type ${asked.length}, the number of nodes, to go on`}
+          value={typed}
+          set={setTyped}
+          control={{ autocomplete: "off", inputmode: "numeric", autofocus: true }}
+        />
+      ) : null}
+      <p role="status">{status}</p>
+    </FormDialog>
   );
 }

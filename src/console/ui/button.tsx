@@ -74,10 +74,10 @@ export const Answers = ({ name, give }: { name: string; give(verb: Verb): unknow
   </span>
 );
 
-type FormEndProps = {
+export type FormEndProps = {
   /** What the form does. */
   children: ComponentChildren;
-  kind?: "primary" | "solid";
+  kind?: "primary" | "solid" | undefined;
   disabled?: boolean | undefined;
   autofocus?: boolean | undefined;
   cancel(): unknown;

@@ -8,10 +8,9 @@ import type { Terminal } from "../words/terminal.ts";
 import { unturned } from "../words/foreign-words.ts";
 import { staying } from "../frame/router.ts";
 import { setUnsaved } from "../frame/unsaved.ts";
-import { Field, valueOf } from "./field.tsx";
-import { FormFailure, useAction, type Action } from "./form.tsx";
+import { FormFailure, Text, useAction, type Action } from "./form.tsx";
 import { FromTerminal, Line, type View } from "./parts.tsx";
-import { FormEnd, CloseEnd } from "./button.tsx";
+import { FormEnd, CloseEnd, type FormEndProps } from "./button.tsx";
 
 type DialogProps = {
   title: string;
@@ -89,17 +88,18 @@ export function Dialog({
   );
 }
 
-type FormDialogProps = Pick<DialogProps, "title" | "close" | "hasUnsaved" | "children"> & {
-  /** What the form does, on its button. */
-  action: ComponentChildren;
-  form: Pick<Action, "error" | "isRunning" | "submit"> & { call?: Terminal["call"] };
-  /** The action cannot be taken yet: something is missing. */
-  disabled?: boolean;
-  /** Fields that show the sentences about them. */
-  shown?: readonly string[];
-  /** The same from the terminal. */
-  command?: Terminal["command"] | undefined;
-};
+type FormDialogProps = Pick<DialogProps, "title" | "close" | "hasUnsaved" | "children"> &
+  Pick<FormEndProps, "kind" | "autofocus"> & {
+    /** What the form does, on its button. */
+    action: ComponentChildren;
+    form: Pick<Action, "error" | "isRunning" | "submit"> & { call?: Terminal["call"] };
+    /** The action cannot be taken yet: something is missing. */
+    disabled?: boolean;
+    /** Fields that show the sentences about them. */
+    shown?: readonly string[];
+    /** The same from the terminal. */
+    command?: Terminal["command"] | undefined;
+  };
 
 /** A form in a dialog: its fields, why it was refused, the same from the terminal, and its action. */
 export const FormDialog = ({
@@ -108,6 +108,8 @@ export const FormDialog = ({
   disabled,
   shown,
   command,
+  kind,
+  autofocus,
   children,
   ...dialog
 }: FormDialogProps) => (
@@ -116,7 +118,7 @@ export const FormDialog = ({
       {children}
       <FormFailure error={error} {...(shown && { shown })} />
       {command && <FromTerminal command={command} {...(call && { call })} />}
-      <FormEnd disabled={isRunning || disabled} cancel={dialog.close}>
+      <FormEnd kind={kind} autofocus={autofocus} disabled={isRunning || disabled} cancel={dialog.close}>
         {action}
       </FormEnd>
     </form>
@@ -161,41 +163,35 @@ type ConfirmProps<T> = {
 };
 
 /** Asks before a change. The button sends it, and shows its error; `typeName` must be typed first. */
-export function Confirm<T>({ title, action, effect, isDanger = true, close, ...props }: ConfirmProps<T>) {
-  const { typeName, command, sends, changes } = props;
+export function Confirm<T>({ action, effect, isDanger = true, typeName, ...props }: ConfirmProps<T>) {
+  const { sends, changes, close } = props;
   const [typed, setTyped] = useState("");
-  const { error, isRunning, submit } = useAction(async () => {
+  const form = useAction(async () => {
     const answer = await sends?.send();
     if (changes !== undefined) await refresh(changes);
     await props.run?.(answer);
     close();
   });
   return (
-    <Dialog title={title} close={close}>
-      <form onSubmit={submit}>
-        <div>
-          {typeof effect === "string" ? <p>{effect}</p> : effect}
-          {command && <FromTerminal command={command} {...(sends && { call: sends.call })} />}
-        </div>
-        {typeName === undefined ? null : (
-          <Field label={`Type ${unturned(typeName)} to go on`}>
-            <input
-              value={typed}
-              autocomplete="off"
-              onInput={(event: InputEvent) => setTyped(valueOf(event))}
-            />
-          </Field>
-        )}
-        <FormFailure error={error} />
-        <FormEnd
-          kind={isDanger ? "solid" : "primary"}
-          autofocus={!isDanger}
-          disabled={isRunning || (typeName !== undefined && unturned(typed) !== unturned(typeName))}
-          cancel={close}
-        >
-          {isRunning ? "Working…" : unturned(action)}
-        </FormEnd>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={props.title}
+      close={close}
+      command={props.command}
+      form={{ ...form, call: sends?.call }}
+      kind={isDanger ? "solid" : "primary"}
+      autofocus={!isDanger}
+      disabled={typeName !== undefined && unturned(typed) !== unturned(typeName)}
+      action={form.isRunning ? "Working…" : unturned(action)}
+    >
+      <div>{typeof effect === "string" ? <p>{effect}</p> : effect}</div>
+      {typeName === undefined ? null : (
+        <Text
+          label={`Type ${unturned(typeName)} to go on`}
+          value={typed}
+          set={setTyped}
+          control={{ autocomplete: "off" }}
+        />
+      )}
+    </FormDialog>
   );
 }

@@ -14,6 +14,7 @@ import { pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { FormDialog } from "../ui/dialog.tsx";
 import { Choice, FormFailure, Listed, Text, useAction, useSending } from "../ui/form.tsx";
+import { TextWithCommands } from "../ui/parts.tsx";
 import { actionsColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { Page } from "../ui/page.tsx";
@@ -58,7 +59,10 @@ function AllAlarms() {
             ended_at === null ? [isRed(kind, cut) ? "attention" : "limited", "open"] : ["online", "over"],
           ),
           textColumn("alarm", "Alarm", 3, ({ title }: Alarm) => title),
-          textColumn<Alarm>("alarm-text", "What it means", 4, meaningOf),
+          {
+            ...textColumn<Alarm>("alarm-text", "What it means", 4, meaningOf),
+            cell: (alarm) => <TextWithCommands text={meaningOf(alarm)} />,
+          },
           timeColumn("since", "Since", ({ since }: Alarm) => since),
           timeColumn("over", "Over", ({ ended_at }: Alarm) => ended_at, { never: () => "" }),
         ]}
@@ -89,8 +93,8 @@ function Receivers({ slug }: { slug: string }) {
         command={["webhook", "list", slug]}
         columns={[
           textColumn("url", "URL", 4, ({ url }: Webhook) => url),
-          textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
           stateColumn(1, ({ failing }: Webhook) => (failing ? ["attention", "failing"] : ["online", "ok"])),
+          textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
         ]}
         keyOf={({ id }: Webhook) => id}
         linkOf={({ id }: Webhook) => pathOf(slug, "webhooks", id)}
