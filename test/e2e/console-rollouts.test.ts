@@ -129,7 +129,8 @@ describe("rollouts in the console", () => {
       await dialog.getByText("Nothing is chosen yet.").waitFor();
       expect(await dialog.getByRole("alert").count()).toBe(0);
       await dialog.getByRole("button", { name: "Engine settings" }).click();
-      await settings.fill('{"tun":{"mtu":1400}}');
+      await dialog.getByLabel("MTU of the tunnels").fill("1400");
+      expect(JSON.parse(await settings.inputValue())).toEqual({ tun: { mtu: 1400 } });
       await dialog.getByRole("heading", { name: "Settings: tun, up to 3 nodes" }).waitFor();
       await dialog.getByText("If a node does not work with them, all nodes go back.").waitFor();
       await dialog.getByLabel("From the terminal").click();

@@ -20,7 +20,7 @@ import { Field, valueOf } from "../ui/field.tsx";
 import { Listed, Text, useAction } from "../ui/form.tsx";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { plural } from "../words/numbers.ts";
-import { olderThan, planOf, runningWords } from "./plan.ts";
+import { mtuOf, olderThan, planOf, runningWords, withMtu } from "./plan.ts";
 
 const sample = '{"tun":{"mtu":1280}}';
 const usualMinutes = `${usualWatchS / 60}`;
@@ -41,6 +41,8 @@ function objectIn(text: string): Record<string, unknown> | undefined {
   }
 }
 
+const textOf = (settings: object = {}) => JSON.stringify(settings, null, 2);
+
 type Typed = typeof empty;
 /** What the fields of the form share. `put`: gives what stores the text of a field. `fields`: why the API refused them. */
 type Inputs = {
@@ -60,7 +62,7 @@ export function Begin({ path, close }: { path: string; close(): void }) {
   const isSettings = kind === "settings";
   const hours = partsOf(typed.hours, " ");
   const wrongHours = hours.find((each) => hoursFrom(each) === undefined);
-  const text = typed.settings ?? JSON.stringify(present ?? {}, null, 2);
+  const text = typed.settings ?? textOf(present);
   const settings = objectIn(text);
   const groups = isSettings ? [] : partsOf(typed.groups);
   const versions = (
@@ -129,7 +131,16 @@ export function Begin({ path, close }: { path: string; close(): void }) {
         <Segments label="What" value={kind} choices={kinds} set={(next) => setKind(next)} />
       </div>
       {isSettings ? (
-        <SettingsField {...inputs} text={text} isWrong={settings === undefined} />
+        <>
+          <Text
+            label="MTU of the tunnels"
+            help="Bytes. Empty: as usual."
+            value={mtuOf(settings)}
+            set={(mtu) => inputs.put("settings")(textOf(withMtu(settings, mtu)))}
+            control={{ type: "number", min: 500, max: 9000, disabled: settings === undefined }}
+          />
+          <SettingsField {...inputs} text={text} isWrong={settings === undefined} />
+        </>
       ) : (
         <Versions {...inputs} nodes={chosenNodes} />
       )}

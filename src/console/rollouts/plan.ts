@@ -25,6 +25,18 @@ export const olderThan = <N extends Known>(nodes: readonly N[], { agent, engine 
   return nodes.filter((node) => isOlder(agent, node.agent_version) || isOlder(engine, node.overlay_version));
 };
 
+type EngineSettings = Record<string, unknown>;
+
+/** The MTU in settings of the engine; "" if they have none. */
+export const mtuOf = (settings: EngineSettings = {}): string => `${Object(settings["tun"]).mtu ?? ""}`;
+
+/** The settings with another MTU; "": without one. */
+export function withMtu({ tun, ...others }: EngineSettings = {}, mtu: string): EngineSettings {
+  const { mtu: _, ...ofTun } = Object(tun);
+  const next = mtu === "" ? ofTun : { ...ofTun, mtu: Number(mtu) };
+  return Object.keys(next).length === 0 ? others : { ...others, tun: next };
+}
+
 type Plan = { count: number; watchMinutes: number; hours: readonly string[]; isSettings: boolean };
 
 /** What a rollout of so many nodes does, in its order. */

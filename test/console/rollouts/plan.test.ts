@@ -1,7 +1,7 @@
 // What the form that begins a rollout says about it.
 
 import { expect, test } from "bun:test";
-import { olderThan, planOf, runningWords } from "../../../src/console/rollouts/plan.ts";
+import { mtuOf, olderThan, planOf, runningWords, withMtu } from "../../../src/console/rollouts/plan.ts";
 
 const node = (agent: string | null, overlay: string | null) => ({
   agent_version: agent,
@@ -12,6 +12,15 @@ const nodes = [node("0.2.0", "1.9.7"), node("0.1.0", "1.10.1"), node("0.2.0", "1
 test("the versions that nodes run are counted, the highest first by number", () => {
   expect(runningWords(nodes, "overlay_version")).toBe("1.10.1 on 2 nodes, 1.9.7 on 1 node");
   expect(runningWords([], "agent_version")).toBe("");
+});
+
+test("the MTU is set and removed within the other settings", () => {
+  const others = { punchy: { punch: true } };
+  const [small, tun] = [{ ...others, tun: { mtu: 1280 } }, { tx_queue: 500 }];
+  expect(["", "1280"]).toEqual([mtuOf(others), mtuOf(small)]);
+  expect(withMtu(others, "1280")).toEqual(small);
+  expect(withMtu(small, "")).toEqual(others);
+  expect(withMtu({ tun: { ...tun, mtu: 1400 } }, "")).toEqual({ tun });
 });
 
 test("only nodes with a lower version are concerned", () => {
