@@ -129,6 +129,7 @@ describe("rollouts in the console", () => {
       await dialog.getByText("Nothing is chosen yet.").waitFor();
       expect(await dialog.getByRole("alert").count()).toBe(0);
       await dialog.getByRole("button", { name: "Engine settings" }).click();
+      await settings.fill("{}");
       await dialog.getByLabel("MTU of the tunnels").fill("1400");
       expect(JSON.parse(await settings.inputValue())).toEqual({ tun: { mtu: 1400 } });
       await dialog.getByRole("heading", { name: "Settings: tun, up to 3 nodes" }).waitFor();

@@ -61,7 +61,7 @@ describe("webhooks in the console", () => {
         `INSERT INTO alarms (org_id, kind, heads, rest, title, text, is_urgent, since, raised_at)
          SELECT id, 'router', '["node/1"]', '[]', 'Router gw is away', ?2, 1, ?1, ?1
          FROM organizations`,
-        [now, "Since 2026-11-29T12:50:51Z.\nNobody reaches 192.168.7.0/24."],
+        [now, "Since 2026-11-29T12:50:51Z.\nNobody reaches 192.168.7.0/24. There: `sudo agent doctor`."],
       );
       await openPage(page, "Alarms");
       await page.getByRole("row").filter({ hasText: "Router gw is away" }).getByText("open").waitFor();
@@ -69,7 +69,9 @@ describe("webhooks in the console", () => {
       const titleCell = `document.querySelector(".body [data-column=alarm]")`;
       expect(await page.evaluate<string>(`getComputedStyle(${titleCell}).whiteSpace`)).toBe("normal");
       // Its column has the time.
-      expect(await page.getByTitle("Nobody reaches").innerText()).toBe("Nobody reaches 192.168.7.0/24.");
+      expect(await page.getByTitle("Nobody reaches").innerText()).toBe(
+        "Nobody reaches 192.168.7.0/24. There: sudo agent doctor.",
+      );
       const rule = (words: string) => page.getByRole("row").filter({ hasText: words });
       await rule("A relay has been away for this time").getByText("3 minutes").waitFor();
       await button("Change: A relay has been away for this time").click();

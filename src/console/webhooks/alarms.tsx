@@ -61,7 +61,11 @@ function AllAlarms() {
           textColumn("alarm", "Alarm", 3, ({ title }: Alarm) => title),
           {
             ...textColumn<Alarm>("alarm-text", "What it means", 4, meaningOf),
-            cell: (alarm) => <TextWithCommands text={meaningOf(alarm)} />,
+            cell: (alarm) => (
+              <span title={meaningOf(alarm)}>
+                <TextWithCommands text={meaningOf(alarm)} />
+              </span>
+            ),
           },
           timeColumn("since", "Since", ({ since }: Alarm) => since),
           timeColumn("over", "Over", ({ ended_at }: Alarm) => ended_at, { never: () => "" }),
