@@ -150,7 +150,7 @@ describe("the console", () => {
       page.on("request", note);
       const link = page.getByRole("link", { name: "Certificates" });
       const [file] = await Promise.all([
-        page.waitForResponse((answer) => answer.url().includes("chunk-operation-")),
+        page.waitForResponse((answer) => answer.url().includes("/c-operation-")),
         link.hover(),
       ]);
       // It runs before the click.

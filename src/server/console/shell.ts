@@ -84,7 +84,7 @@ const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;
 
 /** The file of a page, and those that it needs. */
 function scriptsOf(page: string): string[] {
-  const file = nameOf(`chunk-${page}`, "js");
+  const file = nameOf(`c-${page}`, "js");
   return [file, ...importsOf(file)];
 }
 
