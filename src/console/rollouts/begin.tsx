@@ -131,16 +131,7 @@ export function Begin({ path, close }: { path: string; close(): void }) {
         <Segments label="What" value={kind} choices={kinds} set={(next) => setKind(next)} />
       </div>
       {isSettings ? (
-        <>
-          <Text
-            label="MTU of the tunnels"
-            help="Bytes. Empty: as usual."
-            value={mtuOf(settings)}
-            set={(mtu) => inputs.put("settings")(textOf(withMtu(settings, mtu)))}
-            control={{ type: "number", min: 500, max: 9000, disabled: settings === undefined }}
-          />
-          <SettingsField {...inputs} text={text} isWrong={settings === undefined} />
-        </>
+        <SettingsField {...inputs} text={text} settings={settings} />
       ) : (
         <Versions {...inputs} nodes={chosenNodes} />
       )}
@@ -183,21 +174,33 @@ const Outcome = ({ title, plan, isSettings }: OutcomeProps) => (
   </div>
 );
 
-const SettingsField = ({ put, fields, text, isWrong }: Inputs & { text: string; isWrong: boolean }) => (
-  <Field
-    label="Settings of all engines"
-    help={`One JSON object for all nodes, not for groups, such as ${sample}. What is not in it is as usual.`}
-    errors={isWrong ? ["This is no JSON object."] : sentencesOf(fields, "settings")}
-  >
-    <textarea
-      class="mono"
-      rows={5}
-      spellcheck={false}
-      placeholder={sample}
-      value={text}
-      onInput={(event: Event) => put("settings")(valueOf(event))}
+/** `settings`: the text as an object; undefined if it is none. */
+type SettingsProps = Inputs & { text: string; settings: Record<string, unknown> | undefined };
+
+const SettingsField = ({ put, fields, text, settings }: SettingsProps) => (
+  <>
+    <Text
+      label="MTU of the tunnels"
+      help="Bytes. Empty: as usual."
+      value={mtuOf(settings)}
+      set={(mtu) => put("settings")(textOf(withMtu(settings, mtu)))}
+      control={{ type: "number", min: 500, max: 9000, disabled: settings === undefined }}
     />
-  </Field>
+    <Field
+      label="Settings of all engines"
+      help={`One JSON object for all nodes, not for groups, such as ${sample}. What is not in it is as usual.`}
+      errors={settings === undefined ? ["This is no JSON object."] : sentencesOf(fields, "settings")}
+    >
+      <textarea
+        class="mono"
+        rows={5}
+        spellcheck={false}
+        placeholder={sample}
+        value={text}
+        onInput={(event: Event) => put("settings")(valueOf(event))}
+      />
+    </Field>
+  </>
 );
 
 function Versions({ typed, put, fields, nodes }: Inputs & { nodes: readonly ListedNode[] }) {
