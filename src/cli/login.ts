@@ -201,8 +201,9 @@ export const logout: Implementation = {
     const { current, profiles } = files.readProfiles(system);
     const name = values.text("profile") ?? current ?? "";
     const { [name]: profile, ...others } = profiles;
+    if (name === "") throw new AppError("credentials_missing", "You are not signed in at a control plane");
     if (profile === undefined || !Object.hasOwn(profiles, name))
-      throw new AppError("not_found", name === "" ? "You are not signed in" : `There is no profile ${name}`);
+      throw new AppError("not_found", `There is no profile ${name}`);
     const session = await files.readSession(name, profile, system);
     if (settings.dryRun) return output.plan(await planSignOut(name, profile, session, system));
     let isEnded = true;
