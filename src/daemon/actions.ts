@@ -149,7 +149,7 @@ async function prove({ request, deps }: Call): Promise<Reply> {
 async function sync({ request, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   const outcome = await deps.engines.sync(slug);
-  const { result, access, action, configVersion, reason, leftOut = [] } = outcome;
+  const { result, access, action, configVersion, reason, leftOut = [], restored = [] } = outcome;
   return {
     message: `${slug}: ${access === "ok" ? result : access}${reason === undefined ? "" : `, ${reason}`}`,
     team: slug,
@@ -158,6 +158,7 @@ async function sync({ request, deps }: Call): Promise<Reply> {
     action,
     config_version: configVersion,
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
+    ...(restored.length === 0 ? {} : { restored }),
     ...given({ reason }),
   };
 }

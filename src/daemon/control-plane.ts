@@ -61,6 +61,7 @@ export type SyncOutcome = {
   reason?: string;
   configVersion: number;
   leftOut?: readonly LeftOut[];
+  restored?: readonly string[];
 };
 
 export type ControlPlane = {
@@ -136,8 +137,8 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
       // Without a change on the server, a change of overrides.yml must be applied too.
       const sync = turn.sync ?? (await syncFiles(organization, deps));
       news.restartPending(sync.restartPending);
-      const { result, configVersion, reason, leftOut } = sync;
-      return { access, action, result, configVersion, leftOut, ...given({ reason }) };
+      const { result, configVersion, reason, leftOut, restored } = sync;
+      return { access, action, result, configVersion, leftOut, ...given({ reason, restored }) };
     },
   };
 }

@@ -2,7 +2,7 @@
 // and depend on their order.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { readFileSync, writeFileSync } from "node:fs";
+import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
@@ -152,14 +152,21 @@ describeMachine("agent up", () => {
       const argv = [agent, "up", "--foreground", "--node-name", name, ...flags];
       const key = await site.plane.makeKey(["--expires", "1h", ...tokenFlags]);
       for (const env of [{ AGENT_JOIN_KEY: key }, {}]) {
-        const child = box.spawn(argv, { env: { PATH: process.env["PATH"] ?? "", ...env } });
+        const log = join(directory.path, "log");
+        const fd = openSync(log, "w");
+        const child = box.spawn(argv, { stdout: fd, env: { PATH: process.env["PATH"] ?? "", ...env } });
         const ping = box.inside(["ping", "-c", "1", "-W", "1", "10.77.0.1"]);
         for (let tries = 0; Bun.spawnSync(ping).exitCode !== 0; tries++) {
           expect([child.exitCode, tries < 40]).toEqual([null, true]);
           await Bun.sleep(200);
         }
+        if ("AGENT_JOIN_KEY" in env)
+          expect(readFileSync(log, "utf8")).toMatch(
+            new RegExp(`${name} is in acme as 10\\.77\\.0\\.\\d+\\. `),
+          );
         child.kill("SIGTERM");
         expect(await child.exited).toBe(0);
+        closeSync(fd);
         expect(Bun.spawnSync(ping).exitCode).not.toBe(0);
         // An ephemeral node is removed before the container has ended, and comes back with its files.
         const nodes = JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));

@@ -53,13 +53,17 @@ export async function examineJoined(organization: Organization, context: Context
       ...given({ port }),
     },
     text:
-      `${config.name} is in ${slug} as ${config.ip_address}${rolesOf(config)}\n` +
+      `${placeText(organization)}\n` +
       unknownText +
       (unknownText === "" ? answerLine(answer, { slug, isLighthouse: config.is_lighthouse }) : "") +
       portLine(port),
     status: isReached && port?.reachable !== false ? 0 : 1,
   };
 }
+
+/** "web is in acme as 10.77.0.2" */
+export const placeText = ({ slug, config }: Pick<Organization, "slug" | "config">): string =>
+  `${config.name} is in ${slug} as ${config.ip_address}${rolesOf(config)}`;
 
 function rolesOf({ is_lighthouse: isLighthouse, is_relay: isRelay }: Organization["config"]): string {
   if (!isLighthouse) return "";

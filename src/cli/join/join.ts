@@ -25,13 +25,17 @@ export async function joinWith(key: Joining, context: Context): Promise<number> 
     return 0;
   }
   await join(key, context);
+  const { openOrganization } = await import("../../node/files/organizations.ts");
+  const organization = openOrganization(settings.configRoot, key.slug);
+  const { examineJoined, placeText } = await import("./examine-joined.ts");
   if (values.on("foreground")) {
+    // What comes later is in the daemon's log.
+    output.say(
+      `${placeText(organization)}. Whether a lighthouse answers: \`${brand.executable} status --check\``,
+    );
     const { command: daemon } = await import("../node/daemon.ts");
     return (await daemon.run(context)) ?? 0;
   }
-  const { openOrganization } = await import("../../node/files/organizations.ts");
-  const organization = openOrganization(settings.configRoot, key.slug);
-  const { examineJoined } = await import("./examine-joined.ts");
   const { object, text, status } = await examineJoined(organization, context);
   output.result(object, text);
   return status;

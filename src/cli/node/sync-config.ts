@@ -56,12 +56,17 @@ async function run(context: Context): Promise<number> {
   output.result(
     { organizations: outcomes.map(({ report }) => ({ ...report, ...permissions })) },
     outcomes
-      .map(({ report: { org_slug, result, config_version, reason, left_out = [] } }) => {
+      .map(({ report: { org_slug, result, config_version, reason, left_out = [], restored = [] } }) => {
         const why = reason === undefined ? "" : `: ${reason}`;
         const leftOutLine = left_out.length === 0 ? "" : `${org_slug}: ${describeLeftOut(left_out)}\n`;
         const allowLines = allow.changes.map(({ text }) => `${org_slug}: ${text}\n`).join("");
-        const outcome = result === "same" && allowLines !== "" ? "no other change" : resultTexts[result];
-        return `${allowLines}${org_slug}: ${outcome} (version ${config_version})${why}\n${leftOutLine}`;
+        const restoredLine =
+          restored.length === 0
+            ? ""
+            : `${org_slug}: was missing, and is there again: ${restored.join(", ")}\n`;
+        const isOther = allowLines !== "" || restoredLine !== "";
+        const outcome = result === "same" && isOther ? "no other change" : resultTexts[result];
+        return `${allowLines}${restoredLine}${org_slug}: ${outcome} (version ${config_version})${why}\n${leftOutLine}`;
       })
       .join(""),
   );
@@ -146,6 +151,7 @@ type Report = {
   reason?: string;
   restart_pending?: string[];
   left_out?: readonly LeftOut[];
+  restored?: readonly string[];
 };
 type Outcome = { report: Report; status: number; hint?: string };
 
@@ -185,7 +191,7 @@ async function throughDaemon(organization: Organization, context: Context): Prom
     org_slug: organization.slug,
     result: answer.result,
     config_version: answer.config_version ?? 0,
-    ...given({ reason: answer.reason, left_out: answer.left_out }),
+    ...given({ reason: answer.reason, left_out: answer.left_out, restored: answer.restored }),
   };
 }
 
@@ -194,7 +200,14 @@ async function syncHere(organization: Organization, context: Context): Promise<R
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const deps = organizationDeps(organization, `${brand.executable} sync-config`, context);
   const engine = await deps.engine();
-  const { result, configVersion, reason, restartPending, leftOut } = await deps.withClient((client) =>
+  const {
+    result,
+    configVersion,
+    reason,
+    restartPending,
+    leftOut,
+    restored = [],
+  } = await deps.withClient((client) =>
     syncOrganization(organization, { ...deps, client, engine, isAsked: true }),
   );
   return {
@@ -204,6 +217,7 @@ async function syncHere(organization: Organization, context: Context): Promise<R
     ...given({ reason }),
     ...(restartPending.length === 0 ? {} : { restart_pending: restartPending }),
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
+    ...(restored.length === 0 ? {} : { restored }),
   };
 }
 

@@ -61,7 +61,8 @@ function notesOn(status: OrganizationState): string[] {
   return [
     // A finding may say the same.
     ...(message === undefined || findings.some(({ what }) => what.endsWith(message)) ? [] : [message]),
-    ...(rest.state === "stopped" && rest.wanted === "down"
+    // A damaged organization has no certificate here, and its message says what to do first.
+    ...(rest.state === "stopped" && rest.wanted === "down" && rest.certificate_not_after !== ""
       ? [`To start it: \`${brand.executable} start ${quoteWord(slug)}\``]
       : []),
     ...confirmationNotes(rest),

@@ -113,6 +113,8 @@ export type Answer = {
   action?: "none" | "stopped" | "started";
   config_version?: number;
   left_out?: readonly { key: string; reason: string }[];
+  /** sync: files that were missing, and are there again. Older daemons do not tell. */
+  restored?: readonly string[];
   reason?: string;
   /** prove: of the nodes of this machine at that control plane. */
   proofs?: readonly { organization: string; node_id: number; proof: string }[];

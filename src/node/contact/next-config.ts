@@ -4,9 +4,12 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { can } from "../../engine/features.ts";
+import { AppError } from "../../base/errors.ts";
 import { readTextIfThere, textOrEmpty } from "../../base/files.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import type { Log } from "../../base/log.ts";
+import { brand } from "../../brand.ts";
+import { isHostKey } from "../../pki/keys.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import { sealTag } from "../../protocol/seals/seal.ts";
 import type { NodeConfig } from "../../protocol/organization-files.ts";
@@ -106,6 +109,16 @@ export type Next = {
  */
 export type Received = Pick<Next, "files" | "serverYml" | "etag" | "configVersion"> & { isNew: boolean };
 
+/** Throws bad_configuration, naming the file, if it is missing or damaged. */
+function readHostKey(directory: string): string {
+  const path = join(directory, "host.key");
+  const pem = readTextIfThere(path);
+  if (pem !== undefined && isHostKey(pem)) return pem;
+  throw new AppError("bad_configuration", `${path} is ${pem === undefined ? "missing" : "damaged"}`, {
+    hint: `Restore it from a backup of this machine. Else only a new registration helps: \`${brand.executable} doctor\` says how.`,
+  });
+}
+
 /** Undefined if the files in force came from an older program, which kept no source of them. */
 export async function verifyFiles(
   { directory, slug, config }: Organization,
@@ -121,7 +134,7 @@ export async function verifyFiles(
   }
   const { answer, etag } = download;
   const received = await checkAnswer(answer, {
-    hostKeyPem: textOrEmpty(directory, "host.key"),
+    hostKeyPem: readHostKey(directory),
     nodeKeyPem: textOrEmpty(directory, "node.key"),
     slug,
     nodeId: config.node_id,

@@ -41,7 +41,7 @@ export async function syncOrganization(organization: Organization, deps: SyncDep
   const firstDownload = await fetchConfig(organization, deps);
   return withLock(directory, deps.command, deps.system, async () => {
     // Complete what a killed run left. Then check the configuration in force by the rules of this program (recheckInForce).
-    finishSwitch(directory);
+    const restored = finishSwitch(directory);
     // Written whatever engine runs: the unit of the next one gets this directory at its start.
     makeSocketDirectory(directory);
     const replacedYml = await recheckInForce({ directory, slug }, deps);
@@ -72,7 +72,7 @@ export async function syncOrganization(organization: Organization, deps: SyncDep
       if (refusal !== undefined) return refusal;
     }
     const configVersion = noteUnchanged(directory, download, next);
-    return { result: "same", configVersion, restartPending: [], leftOut };
+    return { result: "same", configVersion, restartPending: [], leftOut, restored };
   });
 }
 

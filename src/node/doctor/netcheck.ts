@@ -74,7 +74,9 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
             withoutReport(slug, error, status, deps),
           ),
     ),
-    runCheck({ id: "port_mapping", slug }, () => examinePortMapping(organization)),
+    runCheck({ id: "port_mapping", slug }, () =>
+      examinePortMapping(organization, status?.state === "running", deps.system),
+    ),
     runCheck({ id: "round_trips", slug }, () => examineRoundTrips(hubAnswers, hasMore)),
     runCheck({ id: "mtu", slug }, async () =>
       examineMtu(organization, await pathsOf(namedHubs, organization, api), status, deps),

@@ -76,7 +76,9 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
     runCheck({ id: "offloads", slug }, () => examineOffloads(organization, deps)),
     runCheck({ id: "blocklist", slug }, () => examineBlocklist(organization)),
     runCheck({ id: "port", slug }, () => examineListenPort(organization, deps)),
-    runCheck({ id: "port-mapping", slug }, () => examinePortMapping(organization)),
+    runCheck({ id: "port-mapping", slug }, () =>
+      examinePortMapping(organization, deps.status?.state === "running", deps.system),
+    ),
     runCheck({ id: "route", slug }, () => examineRoute(organization, deps)),
     runCheck({ id: "relay-traffic", slug }, () => examineRelayTraffic(organization, deps.system)),
     runCheck({ id: "meeting", slug }, async () =>

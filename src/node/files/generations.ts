@@ -93,11 +93,18 @@ function makePublic(...directories: string[]): void {
   for (const path of directories) if (existsSync(path) && !hasMode(path, 0o755)) chmodSync(path, 0o755);
 }
 
-/** Completes a switch that a kill interrupted. Also corrects the modes that an older version gave to directories. */
-export function finishSwitch(directory: string): void {
+/**
+ * Completes a switch that a kill interrupted, and puts links back that were removed: returns their names. Also corrects the modes that
+ * an older version gave to directories.
+ */
+export function finishSwitch(directory: string): string[] {
   try {
+    const removed = generationFiles.filter(
+      (name) => !existsSync(join(directory, name)) && existsSync(generationFile(directory, name)),
+    );
     makePublic(join(directory, "generations"), generationPointer.activeDirectory(directory));
     generationPointer.follow(directory, generationFiles);
+    return removed;
   } catch (error) {
     throw fromSystemError(`finish the switch of ${directory}`, error);
   }

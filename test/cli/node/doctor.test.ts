@@ -66,7 +66,12 @@ test("the remedy for a missing file restores it", async () => {
   for (const name of ["ca.crt", "current/host.crt", "node.crt", "config.yml"]) {
     rmSync(of(name));
     expect((await examine()).find(({ id }) => id === "files")).toMatchObject({ verdict: "fail" });
-    expect((await world.agent(["sync-config"])).status).toBe(0);
+    const { status, stdout } = await world.agent(["sync-config"]);
+    expect(status).toBe(0);
+    // It says what it has done.
+    if (name === "current/host.crt") expect(stdout).toContain("the new configuration is in use");
+    else
+      expect(stdout).toStartWith(`acme: was missing, and is there again: ${name}\nacme: no other change (`);
     expect((await examine()).find(({ id }) => id === "files")).toMatchObject({ verdict: "ok" });
   }
   expect(readFileSync(of("ca.crt"), "utf8")).toBe(before);
@@ -93,6 +98,14 @@ test.each(["level", "long".repeat(120)])(
     });
   },
 );
+
+test.each(["missing", "damaged"])("sync-config names host.key if it is %s", async (how) => {
+  rmSync(of("host.key"));
+  if (how === "damaged") writeFileSync(of("host.key"), "nonsense", { mode: 0o600 });
+  const { status, stdout, stderr } = await world.agent(["sync-config"]);
+  expect([status, stdout]).toEqual([78, expect.stringContaining(`: ${of("host.key")} is ${how}\n`)]);
+  expect(stderr).toMatch(/only a new registration helps: `agent doctor .*` says how/);
+});
 
 test("a refusal that is not about overrides.yml does not blame it", async () => {
   writeFileSync(of("overrides.yml"), "logging:\n  level: warning\n");

@@ -181,6 +181,15 @@ test("an interrupted registration that cannot be finished hides no other organiz
   expect(readdirSync(configRoot)).toEqual(before);
 });
 
+test("of a file in the place of an organization, status says what it is, not how to start it", async () => {
+  writeFileSync(join(directory, "fill"), "");
+  const address = { kind: "socket", path: join(directory, "none.sock") } as const;
+  const places = { address, configRoot: directory, stateDb: join(directory, "none.db") };
+  const text = renderStatus(await readStatus(places, { slug: undefined }, realSystem()), now);
+  expect(text).toContain("fill is a file, not the directory of an organization");
+  expect(text).not.toContain("agent start");
+});
+
 test("how programs find names stands below the organizations, where names are on", () => {
   const report = { daemon: { running: true }, teams: [status()] };
   const notes = [

@@ -33,6 +33,8 @@ export type SyncResult = {
   restartPending: string[];
   /** Settings of the control plane that this machine does not accept. */
   leftOut: readonly LeftOut[];
+  /** If it is the same: files of it that were missing, and are there again. */
+  restored?: readonly string[];
   /** Whether the running engine was given the configuration that it refused. */
   reached?: boolean;
   /** Whether it is refused because of overrides.yml. */
