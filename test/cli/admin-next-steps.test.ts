@@ -49,6 +49,17 @@ test("the revocation of the only lighthouse says how to make another one", async
   expect((await agent("admin node revoke acme hub2")).err).toContain(next);
 });
 
+test("so does a change by which the only lighthouse is one no longer", async () => {
+  const next = "Make another one: `agent admin token create acme --lighthouse`.";
+  for (const name of ["hub3", "hub4"]) {
+    await must(`admin node create acme ${name}`);
+    await must(`admin node update acme ${name} --lighthouse --public-ip 192.0.2.${name.at(-1)}`);
+  }
+  expect((await agent("admin node update acme hub3 --no-lighthouse")).err).not.toContain(next);
+  expect((await agent("admin node update acme hub3 --no-lighthouse")).err).not.toContain(next);
+  expect((await agent("admin node update acme hub4 --no-lighthouse")).err).toContain(next);
+});
+
 test("nodes are listed by group and by contact, with their versions", async () => {
   const names = async (flags: string) =>
     ((await must(`admin node list acme ${flags}`)) as { nodes: { name: string }[] }).nodes.map(

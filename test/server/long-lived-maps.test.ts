@@ -13,7 +13,7 @@ const root = join(import.meta.dir, "../../src/server");
  */
 type Bound = "row" | "waiting" | "program" | "max" | "part";
 const bounds: Record<string, Record<string, Bound>> = {
-  "alarms/evaluate.ts": { brokenBefore: "max" },
+  "alarms/evaluate.ts": { brokenBefore: "max", foundBefore: "max" },
   "background-loop.ts": { warnedAt: "max" },
   "certificates/authorities.ts": { opened: "row" },
   "certificates/demanded-ca.ts": { known: "max" },

@@ -21,6 +21,12 @@ const settleMs = onlineMs + lateMs;
 export const maxNamed = 5;
 
 export const isAwayKind = (kind: string): kind is Role => roles.some((role) => role === kind);
+/**
+ * Whether an alarm is about nodes that are away: then its heads are ids of nodes. Other alarms of these kinds have other heads
+ * (hub-causes.ts).
+ */
+export const isAboutAway = ({ kind, heads }: Pick<AlarmRow, "kind" | "heads">): boolean =>
+  isAwayKind(kind) && heads.every((key) => /^\d+$/.test(key));
 export const isSettled = ({ now, upFrom }: Silence) => now - upFrom >= settleMs;
 
 export type Away = {

@@ -11,7 +11,7 @@ import { openDrills } from "../rollout/drills.ts";
 import type { Silence } from "../nodes/contact/away-nodes.ts";
 import { computed, integer, queryAll } from "../store/table.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
-import { awayCauses, awayLeft, isAwayKind, isSettled, readAway, type Away } from "./away-causes.ts";
+import { awayCauses, awayLeft, isAboutAway, isSettled, readAway, type Away } from "./away-causes.ts";
 import type { Asked } from "./finder.ts";
 import { follow, raise } from "./open-alarms.ts";
 import { finders } from "./other-causes.ts";
@@ -27,11 +27,15 @@ const slowMs = 60_000;
 /** Broken pairs whose beginning is remembered. Further ones begin with the next turn. */
 const maxBroken = 100_000;
 
+/** The same for causes of finders. */
+const maxFound = 100_000;
+
 /** Returns the work of one turn, which runs every few seconds. `silence`: undefined while there is no node. */
 export function makeAlarms({ db, log, warnings }: Services): (silence: Silence | undefined) => Promise<void> {
   let lastSlowAt = Number.NEGATIVE_INFINITY;
   // Since when each pair is broken, as of the turn before. A pair that a turn does not find broken begins anew.
   const brokenBefore: BrokenSince = new Map();
+  const foundBefore: FoundSince = new Map();
   return async (silence) => {
     if (silence === undefined) return;
     // Also at once after the clock was set back.
@@ -50,6 +54,7 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
       ),
     );
     const brokenAfter: BrokenSince = new Map();
+    const foundAfter: FoundSince = new Map();
     const inDrill = await openDrills(db, silence.now);
     for (const org of await queryAll(db, ruledPick, liveOrganizations)) {
       const openOfOrg = openByOrg.get(org.id) ?? [];
@@ -57,7 +62,8 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
       const isBusy = silent.length > 0 || openOfOrg.length > 0 || orgsWithBroken.has(org.id);
       if (!isBusy && !isSlow) continue;
       const isDrill = inDrill.has(org.id);
-      const situation = { db, org, silence, isSlow, isDrill, brokenBefore, brokenAfter, warnings };
+      const found = { foundBefore, foundAfter };
+      const situation = { db, org, silence, isSlow, isDrill, brokenBefore, brokenAfter, ...found, warnings };
       // A failure of one organization must not stop the alarms of the others.
       await evaluate(situation, openOfOrg, silent).catch((error: unknown) =>
         log.warn("The alarms of an organization could not be evaluated; retrying", {
@@ -69,6 +75,10 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
       const pairs = brokenAfter.get(org.id) ?? brokenBefore.get(org.id);
       if (pairs !== undefined) brokenAfter.set(org.id, pairs);
     }
+    if (isSlow) {
+      foundBefore.clear();
+      for (const [key, since] of foundAfter) if (foundBefore.size < maxFound) foundBefore.set(key, since);
+    }
     brokenBefore.clear();
     let sum = 0;
     for (const [orgId, pairs] of brokenAfter) {
@@ -77,6 +87,9 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
     }
   };
 }
+
+/** Since when slow turns find each cause, ms. Only in memory, as `BrokenSince`. */
+type FoundSince = Map<string, number>;
 
 const liveOrganizations = `SELECT ${ruledPick.select()} FROM organizations WHERE deleted_at IS NULL`;
 const orgPick = computed({ orgId: integer() });
@@ -92,6 +105,8 @@ type Situation = {
   isDrill: boolean;
   brokenBefore: BrokenSince;
   brokenAfter: BrokenSince;
+  foundBefore: FoundSince;
+  foundAfter: FoundSince;
   warnings: Asked["warnings"];
 };
 /** `open`: the open alarms of the organization, without revoked nodes. `revoked` of one: the sentence that ends it if no node is left. */
@@ -121,11 +136,12 @@ async function evaluate(
   for (const kind of alarmKinds) if (finders[kind] !== undefined) await evaluateKind(turn, kind);
 }
 
-const ofKind = ({ open }: Turn, isOne: (kind: string) => boolean) => open.filter(({ kind }) => isOne(kind));
+const ofKind = ({ open }: Turn, wanted: AlarmKind) =>
+  open.filter((alarm) => alarm.kind === wanted && !isAboutAway(alarm));
 
 async function evaluateAway(turn: Turn, away: Away): Promise<void> {
   const { db, org, silence } = turn;
-  const open = ofKind(turn, isAwayKind);
+  const open = turn.open.filter(isAboutAway);
   /** Nodes that open alarms are about: no other alarm is raised for them. */
   const covered = new Set<string>();
   for (const alarm of open) {
@@ -139,7 +155,7 @@ async function evaluateAway(turn: Turn, away: Away): Promise<void> {
 
 async function evaluatePaths(turn: Turn, { silent }: Away, { pairs, isWhole }: Broken): Promise<void> {
   const { db, org, silence } = turn;
-  const open = ofKind(turn, (kind) => kind === "path");
+  const open = ofKind(turn, "path");
   const afterMinutes = valueOf(org, "path");
   const openHeads = open.flatMap(({ heads }) => heads.map(Number));
   const heads = headsOf(pairs, openHeads);
@@ -161,9 +177,16 @@ async function evaluatePaths(turn: Turn, { silent }: Away, { pairs, isWhole }: B
     await raise(db, org.id, cause, silence.now);
 }
 
+/** For how long the slow turns have found this cause without a break, ms. */
+function foundFor({ silence, foundBefore, foundAfter }: Turn, key: string): number {
+  const since = Math.min(foundBefore.get(key) ?? silence.now, silence.now);
+  foundAfter.set(key, since);
+  return silence.now - since;
+}
+
 async function evaluateKind(turn: Turn, kind: AlarmKind): Promise<void> {
   const { db, org, silence, warnings } = turn;
-  const open = ofKind(turn, (each) => each === kind);
+  const open = ofKind(turn, kind);
   const value = valueOf(org, kind);
   const asked = { db, org, now: silence.now, value: value ?? 0, isOpen: open.length > 0, warnings };
   const found = value === undefined ? undefined : await finders[kind]?.(asked);
@@ -174,7 +197,12 @@ async function evaluateKind(turn: Turn, kind: AlarmKind): Promise<void> {
     await follow(db, alarm, { heads, rest: [], why }, silence.now);
   }
   const covered = new Set(open.flatMap(({ heads }) => heads));
-  const newKeys = [...keysNow].filter((key) => !covered.has(key));
+  const afterMs = found?.afterMs;
+  // Called for all keys, so that each is remembered.
+  const dueKeys = [...keysNow].filter(
+    (key) => afterMs === undefined || foundFor(turn, `${org.id} ${kind} ${key}`) >= afterMs,
+  );
+  const newKeys = dueKeys.filter((key) => !covered.has(key));
   if (found === undefined || newKeys.length === 0) return;
   await raise(db, org.id, { kind, heads: newKeys, rest: [], ...found.describe(newKeys) }, silence.now);
 }

@@ -12,6 +12,8 @@ type Description = Omit<Cause, "kind" | "heads" | "rest">;
 export type Found = {
   /** One key for each thing that is wrong, such as the id of a node. An alarm stores those that it is about as its heads. */
   keys: readonly string[];
+  /** For how long a key must be found before it is told; at once if absent. */
+  afterMs?: number;
   /** Describes an alarm about these keys, of which no open alarm is about any. */
   describe(newKeys: readonly string[]): Description;
   /** Why an alarm about these keys ends, if not because all is well again. */

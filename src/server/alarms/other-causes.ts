@@ -11,6 +11,7 @@ import { policies } from "../store/tables/policies.ts";
 import { maxNamed, namesOf } from "./away-causes.ts";
 import { findEndingCas } from "./ca-causes.ts";
 import { dayMs, nothing, theOnlyCause, type Finder } from "./finder.ts";
+import { findCutOffNetworks, findNoLighthouse } from "./hub-causes.ts";
 import { findHeldRollout } from "./rollout-causes.ts";
 
 export const certificateTitle = (names: readonly string[]) =>
@@ -124,6 +125,8 @@ const findRefusedSignIns: Finder = async ({ db, org, now, value, isOpen }) => {
 };
 
 export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
+  lighthouse: findNoLighthouse,
+  router: findCutOffNetworks,
   certificate: findNotRenewed,
   ca: findEndingCas,
   backup: findOldBackup,

@@ -6,7 +6,7 @@ import type { Reader } from "../store/database.ts";
 import { inParts, places, queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { AlarmRow } from "../store/tables/webhooks.ts";
-import { awayTitle, isAwayKind, maxNamed, withRest } from "./away-causes.ts";
+import { awayTitle, isAboutAway, isAwayKind, maxNamed, withRest } from "./away-causes.ts";
 import { certificateTitle } from "./other-causes.ts";
 
 export const namedNode = nodes.pick("id", "name");
@@ -34,12 +34,14 @@ export const titleOf = (kind: string, names: readonly string[], others: number):
   isAwayKind(kind) ? awayTitle(kind, names, others) : certificateTitle(names);
 
 /** The keys of nodes that the title names. None if the stored title is shown: of ended alarms, and of paths, whose title names peers. */
-const keysInTitle = ({ kind, heads, endedAt }: AlarmRow): string[] =>
-  endedAt !== null || (!isAwayKind(kind) && kind !== "certificate") ? [] : heads.slice(0, maxNamed);
+const keysInTitle = (row: AlarmRow): string[] =>
+  row.endedAt !== null || (!isAboutAway(row) && row.kind !== "certificate")
+    ? []
+    : row.heads.slice(0, maxNamed);
 
 /** The keys of the nodes that the text names beside the heads. */
-const keysInText = ({ kind, rest, endedAt }: AlarmRow): string[] =>
-  endedAt !== null || !isAwayKind(kind) ? [] : rest.slice(0, maxNamed);
+const keysInText = (row: AlarmRow): string[] =>
+  row.endedAt !== null || !isAboutAway(row) ? [] : row.rest.slice(0, maxNamed);
 
 /** Returns the current title and text of each of these alarms. Reads the names of all at once. */
 export async function readWords(
@@ -62,7 +64,7 @@ export async function readWords(
     const isStored = keysInTitle(row).length === 0 || names.length < heads.length;
     return {
       title: isStored ? title : titleOf(kind, names, rest.length),
-      text: endedAt === null && isAwayKind(kind) ? withRest(text, namesOf(keysInText(row), rest)) : text,
+      text: endedAt === null && isAboutAway(row) ? withRest(text, namesOf(keysInText(row), rest)) : text,
     };
   };
 }

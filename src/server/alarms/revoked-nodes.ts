@@ -3,7 +3,7 @@
 import type { Database } from "../store/database.ts";
 import { inParts, places, queryAll } from "../store/table.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
-import { isAwayKind, namesOf } from "./away-causes.ts";
+import { isAboutAway, namesOf } from "./away-causes.ts";
 import { pathsTitle } from "./path-causes.ts";
 import { namedNode, namesOfNodes, titleOf } from "./present-title.ts";
 
@@ -22,7 +22,7 @@ export async function withoutRevoked(
   silent: ReadonlySet<string>,
 ): Promise<FollowedAlarm> {
   const { id, kind } = alarm;
-  const isOfNodes = isAwayKind(kind) || kind === "path" || kind === "certificate";
+  const isOfNodes = isAboutAway(alarm) || kind === "path" || kind === "certificate";
   /** The names of revoked nodes by key. */
   const gone = new Map<string, string>();
   // The keys of these kinds are ids of nodes.

@@ -20,19 +20,21 @@ const day = 24 * hour;
 let server: TestServer;
 let org: Organization;
 let web: RegisteredNode;
+let checkIn: () => Promise<unknown>;
 let evaluate: ReturnType<typeof makeAlarms>;
 const { call } = useEphemeral((made) => ({ server, org } = made));
 beforeEach(async () => {
   // Those of this machine, whose disk other tests may fill, are no part of these tests.
   evaluate = makeAlarms({ ...server.app.services, warnings: () => [] });
   web = await registerNode(server, org, "web", { mode: "server" });
+  checkIn = () => web.checkin({ config_version: 1 });
   await look();
 });
 
 /** A minute later: what is told. */
 async function look(): Promise<string[]> {
   server.clock.ms += minute + 1000;
-  await web.checkin({ config_version: 1 });
+  await checkIn();
   await server.app.services.reports.stop();
   const newest = "SELECT coalesce(max(id), 0) AS id FROM events";
   const before = Number((await server.db.get(newest))?.["id"]);
@@ -209,6 +211,49 @@ test("tests of the policy that fail are told, others that follow too", async () 
   await fail(["1", "2", "3", "4", "5", "6", "7"]);
   await look();
   expect(texts.get("policy")).toEndWith("5\nand 2 more\n");
+});
+
+test("an organization without a lighthouse is told once its nodes report it, for the time of the rule", async () => {
+  const report = (state: string) => () => web.checkin({ config_version: 1, overlay_state: state });
+  checkIn = report("no_lighthouse");
+  const title = `${org.slug} has no lighthouse`;
+  expect([await look(), await look(), await look()]).toEqual([[], [], []]);
+  expect(await look()).toEqual([title]);
+  // It stays one alarm, which is about no node.
+  expect(await look()).toEqual([]);
+  expect((await call("GET", "alarms/")).json).toMatchObject([
+    { kind: "lighthouse", title, nodes: [], urgent: true },
+  ]);
+  checkIn = report("running");
+  expect(await look()).toEqual([`Over: ${title}`]);
+  expect((await call("PATCH", "", { alarm_rules: ["lighthouse=off"] })).status).toBe(200);
+  checkIn = report("no_lighthouse");
+  for (let turn = 0; turn < 5; turn++) expect(await look()).toEqual([]);
+});
+
+test("a network that no router reaches is told, although its routers are online, unless another one forwards", async () => {
+  const network = "192.168.7.0/24";
+  const other = await registerNode(server, org, "other", { mode: "server" });
+  const route = (node: RegisteredNode) => call("PATCH", `nodes/${node.id}/`, { subnets: [network] });
+  expect((await route(web)).status).toBe(200);
+  let states = ["down", "ready"];
+  checkIn = async () => {
+    for (const [at, node] of [web, other].entries()) {
+      const offer = { network, ...(states[at] === "ready" ? {} : { state: states[at] }) };
+      await node.checkin({ config_version: 1, advertised: [offer] });
+    }
+  };
+  const title = `${network} does not answer behind web`;
+  expect([await look(), await look(), await look()]).toEqual([[], [], []]);
+  expect(await look()).toEqual([title]);
+  expect((await route(other)).status).toBe(200);
+  expect(await look()).toEqual([`Over: ${title}`]);
+  states = ["down", "down"];
+  // The time begins anew.
+  expect([await look(), await look(), await look()]).toEqual([[], [], []]);
+  expect(await look()).toEqual([`${network} does not answer behind other, web`]);
+  states = ["ready", "down"];
+  expect(await look()).toHaveLength(1);
 });
 
 test("many refused sign-ins are told, and are over when they cease", async () => {

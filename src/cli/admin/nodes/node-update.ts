@@ -9,7 +9,7 @@ import type { Node } from "../../../protocol/node.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import { write } from "../api.ts";
+import { write, type Api } from "../api.ts";
 import { checked, missingGroups, nodeArg, nodeByName, sayNewGroups } from "../lookup.ts";
 import { readChanges, settingFlags } from "../setting-flags.ts";
 
@@ -33,8 +33,10 @@ export const update: Implementation = {
     });
     let new_groups: string[] = [];
     let notRemoved: string[] = [];
+    let wasLastLighthouse = false;
     const node = await write(context, async (api) => {
       const before = await nodeByName(api, slug, name);
+      wasLastLighthouse = settings.is_lighthouse === false && (await isOnlyLighthouse(api, slug, before));
       const body = await checked(nodesApi.update.body, { ...settings, ...listsOf(context, before) });
       notRemoved = unknownRemovals(context, before);
       new_groups = await missingGroups(api, slug, body.groups ?? []);
@@ -43,9 +45,21 @@ export const update: Implementation = {
     if (node === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(node, `Updated node ${node.name}\n`);
+    if (wasLastLighthouse) output.say(withoutLighthouse(slug));
     for (const sentence of [...notRemoved, ...nextSteps(context, slug, node)]) output.say(sentence);
   },
 };
+
+export async function isOnlyLighthouse(api: Api, slug: string, node: Node): Promise<boolean> {
+  if (!node.is_lighthouse) return false;
+  const nodes = await api.all(nodesApi.list, { slug });
+  return !nodes.some((each) => each.is_lighthouse && each.id !== node.id);
+}
+
+/** Said after the last lighthouse went. */
+export const withoutLighthouse = (slug: string): string =>
+  "It was the only lighthouse: nodes no longer find each other. Make another one: " +
+  `\`${brand.executable} admin token create ${quoteWord(slug)} --lighthouse\`.`;
 
 /** What else the changes need before they work. */
 function nextSteps({ values }: Context, slug: string, node: Node): string[] {

@@ -12,10 +12,11 @@ import { switchFlag, valueFlag, wordArg, type Values } from "../../values.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
 import type { Cell } from "../../table.ts";
-import { read, write, type Api } from "../api.ts";
+import { read, write } from "../api.ts";
 import { checked, missingGroups, nodeArg, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";
 import { shownGroups } from "../../../protocol/shown-groups.ts";
 import { ownerOf, ownersOf, roleOf, stateOf } from "./node-cells.ts";
+import { isOnlyLighthouse, withoutLighthouse } from "./node-update.ts";
 
 export const list: Implementation = {
   args: {
@@ -184,11 +185,7 @@ export const revoke: Implementation = {
       const sessions = sessionsEnded === 1 ? "session" : "sessions";
       output.say(`${sessionsEnded} ${sessions} of \`${brand.executable} login\` on its machine ended too.`);
     }
-    if (isLastLighthouse)
-      output.say(
-        "It was the only lighthouse: nodes no longer find each other. Make another one: " +
-          `\`${brand.executable} admin token create ${quoteWord(slug)} --lighthouse\`.`,
-      );
+    if (isLastLighthouse) output.say(withoutLighthouse(slug));
     const restoreLine = `${brand.executable} admin node restore ${words.map(quoteWord).join(" ")}`;
     output.say(`The list of nodes no longer shows it. Restore it with \`${restoreLine}\`.`);
     // A node of the organization has no owner, and a former member only a number.
@@ -199,12 +196,6 @@ export const revoke: Implementation = {
     );
   },
 };
-
-async function isOnlyLighthouse(api: Api, slug: string, node: Node): Promise<boolean> {
-  if (!node.is_lighthouse) return false;
-  const nodes = await api.all(nodesApi.list, { slug });
-  return !nodes.some((each) => each.is_lighthouse && each.id !== node.id);
-}
 
 export const restore: Implementation = {
   args: { ...orgArg, ...nodeArg },
