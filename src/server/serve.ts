@@ -138,6 +138,7 @@ async function start(options: ServeOptions, unlock: () => void, edges: Edges): P
       engineAt: (port) => app?.services.planeFallback.engineAt(port),
       bytesPerS: forwardedPerS,
       monotonic: system.monotonic,
+      log,
     });
     const listeners = await openListeners({ ...options, forwarder }, { db, secretKey, system, log });
     closings.push(() => listeners.stop());

@@ -1,6 +1,7 @@
 // Datagrams in messages, and the forwarder of TCP fallback: what it passes on, to whom, and its bounds.
 
 import { afterEach, describe, expect, test } from "bun:test";
+import { join } from "node:path";
 import {
   makeForwarder,
   forwarderRoute,
@@ -14,6 +15,7 @@ import {
   longestMessage,
   sendOrLose,
 } from "../../src/base/datagrams/frames.ts";
+import { asRoot } from "../support/engines.ts";
 import { until } from "../support/until.ts";
 
 const bytes = (length: number, fill: number) => new Uint8Array(length).fill(fill);
@@ -295,6 +297,18 @@ describe("the forwarder", () => {
     });
   });
 
+  test("logs once why an engine cannot be asked", async () => {
+    const lines: unknown[] = [];
+    const warn = (_: string, fields?: object) => void lines.push(fields);
+    // No address of this machine.
+    const { url } = listen({ engineAt: () => ({ host: "203.0.113.7" }), log: { warn } });
+    for (let n = 0; n < 2; n++) {
+      const { state } = connect(`${url}4242`);
+      await until(() => state.is === "closed");
+    }
+    expect(lines).toEqual([{ port: 4242, reason: expect.stringMatching(/./) }]);
+  });
+
   test("drops what exceeds its rate", async () => {
     const engine = await fakeEngine();
     // A quarter of a second's bytes at once.
@@ -332,5 +346,30 @@ describe("the forwarder", () => {
     }
     await until(() => flood.state.is === "closed");
     expect(flood.state.code).toBe(1008);
+  });
+});
+
+asRoot("the address from which an engine of this machine is asked", () => {
+  test("is found without a default route, and is not that of an overlay", async () => {
+    const module = join(import.meta.dir, "../../src/base/datagrams/own-address.ts");
+    const line = `import { ownAddress } from ${JSON.stringify(module)}; console.log(await ownAddress());`;
+    const make = [
+      "ip link set lo up",
+      "ip tuntap add mode tun name aaa",
+      "ip address add 10.77.0.1/16 dev aaa",
+      "ip link set aaa up",
+      "ip link add lan type veth peer name other",
+      "ip link set other up",
+      "ip link set lan up",
+      "ip address add 10.9.9.1/24 dev lan",
+      '"$0" -e "$1"',
+    ];
+    const words = ["unshare", "--net", "sh", "-ec", make.join("; "), process.execPath, line];
+    const child = Bun.spawn(words, { stdin: "ignore", stdout: "pipe", stderr: "pipe" });
+    const [out, err] = await Promise.all([
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+    ]);
+    expect([err, out.trim()]).toEqual(["", "10.9.9.1"]);
   });
 });

@@ -2,7 +2,9 @@
 // engines of this machine, and to nothing else. It asks for no credentials: like the engine's UDP port, it is open to all, and
 // the engine's handshake decides which node may talk. It limits connections and bytes, because it cannot limit users.
 
+import { messageOf } from "../errors.ts";
 import { networkOf, unmapped } from "../ip.ts";
+import type { Log } from "../log.ts";
 import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "./frames.ts";
 import { ownAddress } from "./own-address.ts";
 
@@ -19,6 +21,8 @@ export type ForwarderOptions = {
   /** The rate of both directions together; what is above it is dropped. Unset: no limit. */
   bytesPerS?: number;
   monotonic(): number;
+  /** Told once why no socket to an engine can be opened, until one can again. */
+  log?: Pick<Log, "warn">;
   /** Tests need small ones. */
   limits?: Partial<typeof usualLimits>;
 };
@@ -72,7 +76,8 @@ export type Forwarder = {
 };
 type Upgrades = Pick<Bun.Server<ForwarderConnection>, "upgrade">;
 
-export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: ForwarderOptions): Forwarder {
+export function makeForwarder(options: ForwarderOptions): Forwarder {
+  const { engineAt, bytesPerS, monotonic, limits, log } = options;
   const allLimits = { ...usualLimits, ...limits };
   const open = new Connections(allLimits, monotonic);
   const buckets: Buckets = {
@@ -81,6 +86,15 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
   };
   let windowTimer: ReturnType<typeof setInterval> | undefined;
   let isClosed = false;
+  let isFailing = false;
+  const noteFailure = (port: number, error: unknown) => {
+    if (isFailing) return;
+    isFailing = true;
+    log?.warn("No node can be passed on by TCP: the engine of this machine cannot be asked", {
+      port,
+      reason: error === undefined ? "no interface but loopback has an address" : messageOf(error),
+    });
+  };
 
   return {
     async accept(request, server, address) {
@@ -94,7 +108,13 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       const connection = newConnection({ network, port, openedAt: monotonic() });
       // Counted before its socket is open, so that parallel requests cannot exceed the limits.
       open.add(connection);
-      connection.socket = await openSocket(engine, connection, buckets).catch(() => undefined);
+      try {
+        connection.socket = await openSocket(engine, connection, buckets);
+        if (connection.socket === undefined) noteFailure(port, undefined);
+        else isFailing = false;
+      } catch (error) {
+        noteFailure(port, error);
+      }
       if (
         connection.socket !== undefined &&
         open.has(connection) &&

@@ -8,24 +8,35 @@ import { networkInterfaces } from "node:os";
  * the machine itself. What they send to this address is dropped, because the forwarder's socket is connected to the engine alone.
  */
 export async function ownAddress(): Promise<string | undefined> {
-  // The kernel chooses the address when a socket is connected, which sends no packet. The targets are addresses for
-  // documentation (RFC 5737, 3849), to which the default route leads.
+  // Addresses for documentation (RFC 5737, 3849), to which the default route leads.
   for (const hostname of ["192.0.2.1", "2001:db8::1"]) {
-    const address = await Bun.udpSocket({
-      hostname: hostname.includes(":") ? "::" : "0.0.0.0",
-      connect: { hostname, port: 9 },
-    }).then(
-      (socket) => {
-        const found = socket.address.address;
-        socket.close();
-        return found;
-      },
-      () => undefined,
-    );
+    const address = await addressTowards(hostname);
     if (address !== undefined && !isOfMachineAlone(address)) return address;
   }
-  const all = Object.values(networkInterfaces()).flatMap((each = []) => each);
-  return all.find(({ internal, address }) => !internal && !isOfMachineAlone(address))?.address;
+  // There is no default route.
+  const usable = Object.values(networkInterfaces())
+    .flatMap((each = []) => each)
+    .filter(({ internal, address }) => !internal && !isOfMachineAlone(address));
+  return (usable.find(({ mac }) => mac !== withoutMac) ?? usable[0])?.address;
+}
+
+/** Of tun devices. That of an engine comes last: it takes no packet from its own network. */
+const withoutMac = "00:00:00:00:00:00";
+
+/** The kernel chooses it when a socket is connected, which sends no packet. Undefined without a route. */
+async function addressTowards(hostname: string): Promise<string | undefined> {
+  try {
+    const socket = await Bun.udpSocket({
+      hostname: hostname.includes(":") ? "::" : "0.0.0.0",
+      connect: { hostname, port: 9 },
+    });
+    const { address } = socket.address;
+    socket.close();
+    return address;
+  } catch {
+    // Bun throws it at once, instead of rejecting.
+    return undefined;
+  }
 }
 
 /** Unspecified, loopback and link-local addresses, which other machines cannot use. */

@@ -34,8 +34,8 @@ export function findWarnings({ db, clock, nodeClocks, dataDirectory, tlsCertific
     const isFull = disk.state === "full";
     found.push({
       code: isFull ? "disk_full" : "disk_filling",
-      text: `The disk of the control plane is ${isFull ? "full" : "nearly full"}: ${disk.text}.`,
-      hint: "Delete old backups and what you do not need, or give it a larger disk. On a full disk nothing can be changed; nodes still learn of revocations.",
+      text: `The disk of the control plane ${isFull ? "is so full that the next change may fail" : "is nearly full"}: ${disk.text}.`,
+      hint: "Delete old backups and what you do not need, or give it a larger disk. Once it is full, nothing can be changed; nodes still learn of revocations.",
     });
   }
   const certificate = tlsCertificate?.();
