@@ -112,9 +112,14 @@ export function readOpen(fd: number, path: string, maxBytes: number): Buffer {
 function refuseOdd(path: string, found: Stats): void {
   if (found.isFile()) return;
   throw new AppError("bad_configuration", `Cannot open ${path}: it is ${kindOf(found)}, not a file`, {
-    hint: `Look at it with \`ls -ld ${quoteWord(path)}\`: move it away, or name a regular file.`,
+    hint: isDevice(found)
+      ? "Name a regular file, or put one in its place."
+      : `Look at it with \`ls -ld ${quoteWord(path)}\`: move it away, or name a regular file.`,
   });
 }
+
+/** A device such as /dev/null stays where it is. */
+const isDevice = (found: Stats) => found.isCharacterDevice() || found.isBlockDevice();
 
 /** The kind of a file in a sentence: `a FIFO`. */
 export function kindOf(found: Stats): string {

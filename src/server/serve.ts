@@ -15,10 +15,17 @@ import { makeApp, type App } from "./app.ts";
 import type { Retention } from "./options.ts";
 import { lostPasskeys } from "./users/factors/passkeys.ts";
 import type { Database } from "./store/database.ts";
-import { databasePath, openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
+import {
+  databasePath,
+  hasData,
+  openData,
+  prepareDirectory,
+  type DataOptions,
+} from "./store/data-directory.ts";
 import { namingDamage } from "./store/sqlite/damage.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstUser } from "./users/first-user.ts";
+import { requireFree } from "./tls/bind-error.ts";
 import { acmeOf, openListeners, type ListenerOptions } from "./tls/listener-set.ts";
 import { listenForMetrics } from "./tls/metrics-listener.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
@@ -80,6 +87,8 @@ const forwardedPerS = 12_500_000;
 export async function startServer(options: ServeOptions, { system, log }: Edges): Promise<Serving> {
   refuseOpenHttp(options);
   warnOfOpenDatabase(options, log);
+  // Before the first data are made: a start that fails leaves none.
+  if (!hasData(options)) requireFree("--listen", options.listen);
   // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do. A successor is the next process of an updated
   // service, and starts while the former one still runs (src/cli/handover.ts).
   const takeLock = options.isSuccessor === true ? inheritLock : lockDirectory;

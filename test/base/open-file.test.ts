@@ -12,6 +12,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { thrown } from "../pki/thrown.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { readTextIfThere, syncDirectory } from "../../src/base/files.ts";
 import { appendText, openPlain, readBytes, readText, refuseOddFile } from "../../src/base/open-file.ts";
@@ -86,6 +87,12 @@ describe("what is no plain file", () => {
         expect(open).toThrow(new AppError("bad_configuration", reason));
     });
   }
+
+  test("a device stays where it is: the remedy is a file", () => {
+    const { details } = thrown(() => readText(at("device")));
+    expect(details.hint).toBe("Name a regular file, or put one in its place.");
+    expect(thrown(() => readText(at("fifo"))).details.hint).toContain("move it away");
+  });
 
   test("a directory is synced, and a FIFO in its place does not hang", () => {
     syncDirectory(directory);

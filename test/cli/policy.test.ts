@@ -154,7 +154,7 @@ test("what names a deleted node is said in comments of the file, and by name in 
   expect(out).toMatch(
     new RegExp(`^${why}the test deny udp/53 from node:old \\(deleted, id \\d+\\) to group:db$`, "m"),
   );
-  expect((await admin("rule", "list", "acme")).out).toContain("node:old (deleted)");
+  expect((await admin("rule", "list", "acme")).out).toContain("node:old (revoked)");
   // The file is still one that can be applied.
   writeFileSync(`${file}.state`, out);
   expect((await policy("plan", "acme", `${file}.state`)).status).toBe(0);

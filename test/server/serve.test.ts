@@ -35,6 +35,17 @@ describe("the data directory", () => {
     expect((await fetch(`${(await here.serve()).url}/readyz`)).status).toBe(200);
   });
 
+  test("is not made by a start that fails for a taken port", async () => {
+    using taken = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => undefined } });
+    const listen = { hostname: "127.0.0.1", port: taken.port };
+    expect(await refusal(here.serve({ listen }))).toBe("failed");
+    expect(existsSync(here.data)).toBe(false);
+    await here.end(await here.serve());
+    // Later starts keep what there is.
+    expect(await refusal(here.serve({ listen }))).toBe("failed");
+    expect(existsSync(join(here.data, "control.db"))).toBe(true);
+  });
+
   test("without its key, or with another key, the server does not start and overwrites nothing", async () => {
     await createUser("ada@example.org");
     const key = await Bun.file(join(here.data, "secret.key")).text();

@@ -6,6 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { readTextIfThere, textOrEmpty } from "../../base/files.ts";
+import type { System } from "../../base/system.ts";
 import type { Change } from "../../platform/machine-changes.ts";
 import type { Context } from "../command.ts";
 import type { SetupRequest } from "./setup-request.ts";
@@ -37,19 +38,23 @@ export async function installationChanges(request: SetupRequest, { system }: Con
   );
 }
 
+/** Throws failed without systemd. */
+export async function requireServiceManager(system: Pick<System, "platform">): Promise<void> {
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  if (hasSystemd(system)) return;
+  throw new AppError("failed", "systemd does not run on this machine", {
+    hint: `Run the control plane from your init: \`${brand.executable} serve\`.`,
+  });
+}
+
 /** States in which the service may have its data and its port. A run that was killed leaves it starting. */
 const ownStates = new Set(["active", "activating", "reloading", "deactivating"]);
 
 /** Throws before the first change where the service could not run: no root, no systemd, data or port in use. */
 export async function requireUsable(request: SetupRequest, { system }: Context): Promise<void> {
   const { requireRoot, refuseUnsafe } = await import("../../node/enroll/service-checks.ts");
-  const { hasSystemd } = await import("../../platform/service-manager.ts");
   requireRoot(system);
-  if (!hasSystemd(system)) {
-    throw new AppError("failed", "systemd does not run on this machine", {
-      hint: `Run the control plane from your init: \`${brand.executable} serve\`.`,
-    });
-  }
+  await requireServiceManager(system);
   refuseUnsafe(system.executable, "executable", system);
   const { controlUnit } = await import("../../platform/systemd/control-unit.ts");
   const { systemctlCommand } = await import("../../platform/systemd/systemd.ts");

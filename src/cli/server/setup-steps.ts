@@ -14,11 +14,13 @@ import type { Joined } from "../join/examine-joined.ts";
 import { lighthouseStep, makeLighthouse, planLighthouse, publicHost } from "./setup-lighthouse.ts";
 import { installerLines, planRelease, provideRelease, readInstaller } from "./setup-release.ts";
 import type { SetupRequest } from "./setup-request.ts";
-import { install, installationChanges, requireUsable } from "./setup-service.ts";
+import { install, installationChanges, requireServiceManager, requireUsable } from "./setup-service.ts";
 
 /** The plan of setUp. */
 export async function planSetup(request: SetupRequest, context: Context): Promise<Step[]> {
   const { system } = context;
+  // No plan for a run that fails. Root alone can carry it out, but everybody may read it.
+  await requireServiceManager(system);
   const { planData } = await import("../../server/store/data-directory.ts");
   const { planChanges } = await import("../../platform/machine-changes.ts");
   const { org, dataDirectory, administrator, machines } = request;

@@ -19,3 +19,12 @@ export function explainBindError<T>(open: () => T, flag: string, { hostname, por
     throw fromSystemError(`listen on ${where}`, error);
   }
 }
+
+/** Throws as a listener at this address would. `flag`: the one that sets the address. */
+export function requireFree(flag: string, listen: ListenAddress): void {
+  explainBindError(
+    () => Bun.listen({ ...listen, socket: { data: () => undefined } }).stop(true),
+    flag,
+    listen,
+  );
+}

@@ -70,9 +70,9 @@ async function nodeNames(api: Api, slug: string, sides: readonly SentSide[]): Pr
   if (ids.length === 0) return new Map();
   const names = new Map((await api.all(nodesApi.list, { slug })).map(({ id, name }) => [id, name]));
   if (ids.every((id) => names.has(id))) return names;
-  // A rule may still name a node that was deleted.
+  // A rule may still name a node that was revoked. One that was deleted has no name any more.
   const revoked = await api.all(nodesApi.list, { slug }, { revoked: "true" });
-  for (const { id, name } of revoked) names.set(id, `${name} (deleted)`);
+  for (const { id, name } of revoked) names.set(id, `${name} (revoked)`);
   return names;
 }
 
