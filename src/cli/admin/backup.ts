@@ -97,10 +97,7 @@ function restoredLines(restored: Restored): string[] {
       staff !== undefined,
       `The file was not authenticated. Check its staff users, who can do everything: ${staff?.join(", ") || "none"}`,
     ),
-    ...lineIf(
-      unreadable !== undefined,
-      `The old database is damaged (${unreadable}), so nothing could be carried over from it`,
-    ),
+    ...lineIf(unreadable !== undefined, `Nothing could be carried over from the old database: ${unreadable}`),
     // Without the old database, what happened since the backup is unknown.
     ...lineIf(
       isNothingCarried && as_of !== null,

@@ -36,7 +36,7 @@ export type Restored = Verified & {
   /** The time of the last event or check-in in the backup, RFC 3339. Null: it has none. */
   as_of: string | null;
   set_aside?: string;
-  /** The damage because of which nothing was carried over from the replaced database. */
+  /** The damage, or emptiness, because of which nothing was carried over from the replaced database. */
   unreadable?: string;
   /** For an unauthenticated backup: the users who can do everything. */
   staff?: string[];
@@ -239,7 +239,8 @@ async function prepareFromFile(path: string, fresh: Database, now: () => number)
   try {
     const old = await openSqlite({ path, now, role: "visitor" });
     await using _ = defer(() => old.close());
-    return (await prepareRestored(fresh, old, now())) ?? {};
+    const carried = (await prepareRestored(fresh, old, now())) ?? {};
+    return (await isEmpty(old)) ? { unreadable: "it is empty" } : carried;
   } catch (error) {
     const unreadable = damageIn(error);
     if (unreadable === undefined) throw error;

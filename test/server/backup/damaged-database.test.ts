@@ -76,7 +76,9 @@ test.each([
 
     const said = await must(`restore ${place.backup} --replace`);
     // A restore reads the tables that say what has ended.
-    const line = isCarried ? "1 nodes revoked since" : "so nothing could be carried over from it";
+    const line = isCarried
+      ? "1 nodes revoked since"
+      : "Nothing could be carried over from the old database: ";
     expect(said).toContain(line);
     expect(said.includes("What was revoked, deleted or rotated after that is valid again")).toBe(!isCarried);
     const [aside = "", ...journals] = setAside();
@@ -90,6 +92,15 @@ test.each([
   },
   120_000,
 );
+
+test("an empty file in place of the database carries nothing over either, and a restore says so", async () => {
+  await backUp();
+  writeFileSync(database(), "");
+  const said = await must(`restore ${place.backup} --replace`);
+  expect(said).toContain("Nothing could be carried over from the old database: it is empty");
+  expect(said).toContain("What was revoked, deleted or rotated after that is valid again");
+  expect(setAside()).toHaveLength(1);
+}, 120_000);
 
 test("a whole database loses nothing by it: the restore still carries over", async () => {
   await backUp();
