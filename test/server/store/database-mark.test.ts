@@ -8,6 +8,7 @@ import {
   closeSync,
   readFileSync,
   rmSync,
+  statfsSync,
   statSync,
   writeFileSync,
   writeSync,
@@ -213,7 +214,8 @@ asRoot("a full disk", () => {
       await using server = await makeTestServer({ dataDirectory: mount, open });
       const ready = async () => server.send("GET", "/readyz");
       expect((await ready()).json).toEqual({ status: "ok", warnings: [] });
-      writeFileSync(join(mount, "filler"), Buffer.alloc(30_000_000));
+      const { bavail, bsize } = statfsSync(mount);
+      writeFileSync(join(mount, "filler"), Buffer.alloc(bavail * bsize - 1_500_000));
       const refused = await ready();
       expect([refused.status, refused.json]).toEqual([
         503,
