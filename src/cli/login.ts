@@ -179,7 +179,7 @@ async function planLogin(context: Context, name: string, profile: Profile): Prom
   const hasKeyring = (await keyringState(system)) === "answers";
   return [
     ...(await planSignIn(context, profile)),
-    ...planDirectories([directory], 0o700),
+    ...planDirectories([directory]),
     planReplaced(join(directory, "profiles.json"), 0o600),
     ...(hasKeyring ? planRemoved(session) : [planReplaced(session, 0o600)]),
   ];

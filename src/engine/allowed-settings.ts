@@ -38,8 +38,7 @@ const duration = (minMs: number, maxMs: number, range: string) =>
   );
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 const flowTime = duration(1000, 86_400_000, "1s to 24h");
-const asciiText = (max: number) =>
-  v.pipe(foreignText(max), v.minLength(1), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
+const asciiText = v.pipe(foreignText(64), v.minLength(1), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
 /** A rule of the engine: with both true and false values, the list needs a default network. */
 const allowList = v.optional(
   v.pipe(
@@ -142,8 +141,8 @@ const stats = v.pipe(
     interval: v.pipe(foreignText(7), v.regex(/^[1-9]\d{0,5}(s|m)$/, "Enter a duration such as 10s.")),
     listen: v.optional(v.pipe(hostAndPort, listensOnOneAddress)),
     path: v.optional(v.pipe(foreignText(64), v.regex(/^\/[\w./-]*$/, "A path begins with /."))),
-    namespace: v.optional(asciiText(64)),
-    subsystem: v.optional(asciiText(64)),
+    namespace: v.optional(asciiText),
+    subsystem: v.optional(asciiText),
     protocol: v.optional(v.picklist(["tcp", "udp"])),
     host: v.optional(hostAndPort),
     // Each line that the engine sends to `host` begins with it: with spaces it could be a command of another service.

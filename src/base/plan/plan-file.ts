@@ -26,13 +26,13 @@ export function planReplaced(path: string, mode: number): Step {
   return { step: "file", path, mode: octal(mode), change: existsSync(path) ? "changed" : "created" };
 }
 
-/** Plans creating directories: a step for each and for each missing parent. Their paths end with a slash. */
-export function planDirectories(paths: readonly string[], mode: number): Step[] {
+/** Plans creating directories of one user: a step for each and for each missing parent. Their paths end with a slash. */
+export function planDirectories(paths: readonly string[]): Step[] {
   const missing = new Set<string>();
   for (const path of paths) {
     for (let each = resolve(path); !existsSync(each); each = dirname(each)) missing.add(join(each, "/"));
   }
-  return [...missing].sort().map((path) => ({ step: "file", path, mode: octal(mode), change: "created" }));
+  return [...missing].sort().map((path) => ({ step: "file", path, mode: octal(0o700), change: "created" }));
 }
 
 /** Plans removing a file or a tree: a step for each file. Links are not followed: their targets stay. */

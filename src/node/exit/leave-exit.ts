@@ -40,7 +40,7 @@ export async function leaveKernel(
 export async function exitRemoval(
   { slug, directory }: Place,
   system: Pick<System, "run" | "platform">,
-  gone: readonly string[] = [],
+  gone: readonly string[],
 ): Promise<Change[]> {
   const isOthers = othersWithExit({ slug, directory }).some((each) => !gone.includes(each));
   return [

@@ -39,7 +39,7 @@ export function planTree(directory: string, files: readonly PlainFile[]): Step[]
   requireFreePlace(target, "empty directory");
   const directories = [target, ...files.map(({ path }) => dirname(join(target, path)))];
   return [
-    ...planDirectories(directories, 0o700),
+    ...planDirectories(directories),
     ...files.map(({ path, content, mode }) =>
       planFile(join(target, path), content, mode, { secret: mode === 0o600 }),
     ),

@@ -121,7 +121,7 @@ export function planData(options: DataOptions, system: Pick<System, "env">): Ste
 
 /** The plan of prepareDirectory. */
 export function planPrivate(path: string): Step[] {
-  if (!existsSync(path)) return planDirectories([path], 0o700);
+  if (!existsSync(path)) return planDirectories([path]);
   refuseShared(path);
   refuseForeignData(path);
   return isOpenToOthers(path)

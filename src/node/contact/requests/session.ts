@@ -60,7 +60,7 @@ export async function profileToken(
   name: string,
   profile: Profile,
   system: UsedSystem,
-  { refused, onRenewed }: Renewal = {},
+  { refused, onRenewed }: Renewal,
 ): Promise<string> {
   const usable = usableToken(await requireSession(name, profile, system), refused, system.now());
   if (usable !== undefined) return usable;
