@@ -43,7 +43,9 @@ async function whyOffline(address: string, port: string): Promise<unknown> {
   try {
     // Only whether a connection is made matters, so the server's answer to this request does not, nor whether it speaks TLS.
     const signal = AbortSignal.timeout(tryMs);
-    await fetch(`http://${host}:${port}/`, { method: "HEAD", redirect: "manual", signal });
+    const url = `http://${host}:${port}/`;
+    // The address is its own proxy, because fetch() would ask the proxy of the environment otherwise.
+    await fetch(url, { method: "HEAD", redirect: "manual", signal, proxy: url });
     return undefined;
   } catch (cause) {
     return isOffline(cause) ? cause : undefined;

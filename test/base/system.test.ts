@@ -138,3 +138,20 @@ test("a refused connection through a proxy is not looked into: this machine need
   expect(await through({ HTTPS_PROXY: "http://127.0.0.1:9", NO_PROXY: "example.org" })).toBe(refused);
   expect(asked).toEqual(["hub.example.org"]);
 });
+
+test("whether this machine reaches an address is not asked of a proxy", async () => {
+  const script = `
+    import { findTrueFailure } from "${root}/src/base/connect-failure.ts";
+    const asked = [];
+    const proxy = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: ({ url }) => (asked.push(url), new Response()) });
+    for (const name of ["http_proxy", "https_proxy"]) process.env[name] = proxy.url.href;
+    const refused = Object.assign(new Error("refused"), { code: "ECONNREFUSED" });
+    const env = { ...process.env, no_proxy: "hub.example.org" };
+    const lookup = async () => ["127.0.0.1"];
+    const found = await findTrueFailure(refused, "https://hub.example.org:1/", { lookup, env });
+    console.log(JSON.stringify([asked, found === refused]));
+    await proxy.stop(true);
+  `;
+  const child = Bun.spawn([process.execPath, "-e", script], { env: {}, stdout: "pipe" });
+  expect(await new Response(child.stdout).text()).toBe("[[],true]\n");
+});
