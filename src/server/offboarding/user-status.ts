@@ -19,9 +19,9 @@ export async function setActive(
   ends: Pick<Ending, "revokeTokens" | "revokeNodes"> = {},
 ): Promise<Access> {
   const { db, system } = store;
-  const user = await findUser(db, email);
   const access = await db.write(async (tx) => {
     await requireStaff(tx, actor);
+    const user = await findUser(tx, email);
     const changed = await tx.run(
       `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
          SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.bound_org_id IS NULL

@@ -42,6 +42,22 @@ test("the last staff user cannot be disabled, and is told what to do", async () 
   await expectConflict(() => setActive(services, "s2@example.org", false, operator));
 });
 
+test("a user who is deleted while another request disables them is not called the last staff user", async () => {
+  const { services } = server.app;
+  await createUser(services, { email: "gone@example.org", password, isStaff: false }, operator);
+  const db = new Proxy(server.db, {
+    get: (of, name) =>
+      name === "write"
+        ? async (work: Parameters<typeof of.write>[0]) => {
+            await of.write((tx) => tx.run("DELETE FROM users WHERE email = 'gone@example.org'"));
+            return of.write(work);
+          }
+        : Reflect.get(of, name),
+  });
+  const { code } = await rejection(setActive({ ...services, db }, "gone@example.org", false, operator));
+  expect(code).toBe("not_found");
+});
+
 async function expectConflict(act: () => Promise<unknown>): Promise<void> {
   const { code, details } = await rejection(act());
   expect([code, details.hint]).toEqual(["conflict", expect.stringContaining("admin user create")]);
