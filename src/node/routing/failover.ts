@@ -10,7 +10,12 @@ import type { System } from "../../base/system.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
 import { openTcpPeers } from "../../platform/network/tcp-peers.ts";
-import { isInNetwork, readRouteChoice, type RouteChoice } from "../files/config/route-choice.ts";
+import {
+  isInNetwork,
+  narrowestNetwork,
+  readRouteChoice,
+  type RouteChoice,
+} from "../files/config/route-choice.ts";
 import { routeGateways, type Gateway } from "../files/config/read-config.ts";
 import { addressesIn } from "../files/granted/networks.ts";
 import { chooseRouter, type RouterChoice, type RouterSeen } from "./choose-router.ts";
@@ -135,7 +140,7 @@ class Failover {
     this.#own = addressesIn(hostCrt);
     this.#stamp = stamp;
     for (const [host, kept] of this.#kept)
-      kept.network ||= [...this.#gateways.keys()].find((each) => isInNetwork(host, each)) ?? "";
+      kept.network ||= narrowestNetwork(host, this.#gateways.keys()) ?? "";
     for (const network of this.#choices.keys())
       if (!this.#gateways.has(network)) this.#choices.delete(network);
     const echoes = new Map<string, { from: string; to: string; mark: string }>();
@@ -194,7 +199,10 @@ class Failover {
 
   /** Lets the open flows to a network stay with its former router. */
   #keepFlows(network: string, via: string, now: number): void {
-    for (const host of openHosts(network).slice(0, mostKept - this.#kept.size))
+    const hosts = openHosts(network).filter(
+      (host) => narrowestNetwork(host, this.#gateways.keys()) === network,
+    );
+    for (const host of hosts.slice(0, mostKept - this.#kept.size))
       this.#kept.set(host, { via, until: now + keptMs, network });
   }
 

@@ -32,6 +32,7 @@ export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteCho
   const byNetwork = Map.groupBy(sent, (entry) =>
     isMap(entry) && typeof entry["route"] === "string" ? entry["route"] : "",
   );
+  const keptIn = Map.groupBy(Object.entries(kept), ([host]) => narrowestNetwork(host, byNetwork.keys()));
   const gateways = new Map<string, Gateway[]>();
   const routes = [...byNetwork].flatMap(([network, entries]): YamlValue[] => {
     const preferred = entries.at(-1);
@@ -46,9 +47,7 @@ export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteCho
     // One entry is left, for which a metric means nothing.
     const { metric: _, ...route } = preferred;
     const choice = chosen[network];
-    const hosts = Object.entries(kept).filter(
-      ([host, router]) => isInNetwork(host, network) && isNamed(router),
-    );
+    const hosts = (keptIn.get(network) ?? []).filter(([, router]) => isNamed(router));
     return [
       choice !== undefined && isNamed(choice) ? { ...route, via: choice } : route,
       ...hosts.map(([host, router]) => ({ ...route, route: host, via: router })),
@@ -61,6 +60,14 @@ export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteCho
     tun: { ...tun, unsafe_routes: routes },
     [gatewaysKey]: Object.fromEntries(gateways),
   };
+}
+
+/** Networks may overlap: packets to the host follow the narrowest network that holds it. Undefined: none holds it. */
+export function narrowestNetwork(host: string, networks: Iterable<string>): string | undefined {
+  const bits = (network: string) => parseNetwork(network)?.prefix ?? 0;
+  return [...networks]
+    .filter((network) => isInNetwork(host, network))
+    .toSorted((a, b) => bits(b) - bits(a))[0];
 }
 
 /** Whether the host lies in the network. False if one of the two texts is no network. */
