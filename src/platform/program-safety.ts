@@ -71,8 +71,10 @@ export function foreignFile(path: string): Foreign | undefined {
     .flatMap((each) => [each, dirname(each)])
     .map(foreignPlace)
     .find((each) => each !== undefined);
-  if (found === undefined || found.path.startsWith(dirname(resolve(path)) + sep)) return found;
-  // The link leads out of its own directory, to a file of a user: root replaces the link by a copy, and leaves the file to the user.
+  const own = dirname(resolve(path));
+  // What lies in the directory of the link is root's to repair, as the file itself would be.
+  if (found === undefined || found.path === own || found.path.startsWith(own + sep)) return found;
+  // The link leads out of it, to a file of a user: root replaces the link by a copy, and leaves the file to the user.
   const target = targets.at(-1) ?? path;
   const mode = ((statIfThere(target)?.mode ?? 0) & 0o755).toString(8).padStart(4, "0");
   const copy = `install -m ${mode} ${quoteWord(target)} ${quoteWord(path)}`;

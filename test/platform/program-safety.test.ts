@@ -13,7 +13,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { safeCommand, whyUnsafe } from "../../src/platform/program-safety.ts";
+import { foreignFile, foreignPlace, safeCommand, whyUnsafe } from "../../src/platform/program-safety.ts";
 import { runSync } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";
 
@@ -167,5 +167,13 @@ asRoot("owners and modes", () => {
     expect(why(link)).toBe(`${other} belongs to user 12345, not to root`);
     symlinkSync("/home/ada/agent", join(directory, "home"));
     expect(why(join(directory, "home"))).toBe("services cannot see files below /home");
+  });
+
+  test("names the remedy of a directory that users can write to, also by a link in it", () => {
+    writeFileSync(join(directory, "target"), "");
+    symlinkSync("target", join(directory, "link"));
+    expect(foreignFile(join(directory, "link"))).toBeUndefined();
+    chmodSync(directory, 0o777);
+    expect(foreignFile(join(directory, "link"))).toEqual(foreignPlace(directory));
   });
 });

@@ -115,13 +115,14 @@ function makeCalls() {
     async call(asked: Call, send: (message: Buffer) => void): Promise<unknown[]> {
       serial++;
       const own = serial;
+      const message = encodeCall(asked, own);
       const { promise, resolve, reject } = Promise.withResolvers<unknown[]>();
       waiting.set(own, { resolve, reject });
       const timer = setTimeout(
         () => reject(new AppError("failed", `${asked.destination} does not answer`)),
         callMs,
       );
-      send(encodeCall(asked, own));
+      send(message);
       return promise.finally(() => {
         clearTimeout(timer);
         waiting.delete(own);

@@ -49,7 +49,12 @@ export const namesCacheRemoval: Change = {
 
 /** Whether a unit of ours is enabled at boot, without asking systemd. Its runtime state may differ. */
 export function isEnabled(unitName: string): boolean {
-  return existsSync(`${wantsDirectory}/${unitName}`);
+  const wants = [
+    wantsDirectory,
+    `${unitDirectory}/timers.target.wants`,
+    `${unitDirectory}/sysinit.target.wants`,
+  ];
+  return wants.some((directory) => existsSync(`${directory}/${unitName}`));
 }
 
 /** All unit files of the product. */

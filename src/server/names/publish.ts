@@ -40,6 +40,7 @@ async function publishTogether(tx: Transaction, orgId: number, ids: readonly num
   if (changed.length === 0) return;
   const publish = `UPDATE nodes SET names_version = (SELECT names_version FROM organizations WHERE id = $1),
      named_as = ${publishedText} WHERE org_id = $1 AND id IN (${places(changed, 2)})`;
+  // In this order: a transaction runs statements as they are called, and the second one reads what the first one raised.
   const [version] = await Promise.all([
     raiseNamesVersion(tx, orgId),
     tx.run(publish, [orgId, ...changed.map(({ id }) => id)]),
