@@ -19,7 +19,7 @@ import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./c
 import { smallerPackets } from "../health/assessment.ts";
 import { fullBytes, largestThrough } from "../health/paths/path-mtu.ts";
 import { peerNames } from "../files/hosts.ts";
-import { overlaySettings } from "../files/config/read-config.ts";
+import { advertisedAddresses, overlaySettings } from "../files/config/read-config.ts";
 import { readText } from "../../base/open-file.ts";
 import { examineFindings, type ShownStatus } from "./traffic.ts";
 import { isSilent } from "./control-plane.ts";
@@ -70,9 +70,15 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
     runCheck({ id: "mapping", slug }, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
-        : examineMapping(own, lighthouses, api, deps).catch((error: unknown) =>
-            withoutReport(slug, error, status, deps),
-          ),
+        : examineMapping(
+            {
+              own,
+              lighthouses,
+              advertised: advertisedAddresses(readText(join(directory, "config.yml"))),
+            },
+            api,
+            deps,
+          ).catch((error: unknown) => withoutReport(slug, error, status, deps)),
     ),
     runCheck({ id: "port_mapping", slug }, () =>
       examinePortMapping(organization, status?.state === "running", deps.system),
@@ -159,12 +165,18 @@ async function examineTcp(organization: Organization, system: Deps["system"]): P
 const mostQueries = 5;
 const queryEveryMs = 200;
 
-/** Which NAT there is, by the addresses and ports from which lighthouses see this node's packets come. */
-async function examineMapping(
-  own: string,
-  lighthouses: readonly string[],
+type Mapping = {
+  own: string;
+  lighthouses: readonly string[];
+  /** The underlay addresses, with ports, that this node tells lighthouses itself. */
+  advertised: readonly string[];
+};
+
+/** Which NAT there is, by the addresses and ports from which lighthouses see this node's packets come. Exported for its test. */
+export async function examineMapping(
+  { own, lighthouses, advertised }: Mapping,
   api: Pick<LocalApi, "queryLighthouse">,
-  { system }: Deps,
+  { system }: { system: Pick<System, "sleep" | "machineState"> },
 ): Promise<Finding> {
   if (lighthouses.length === 0) return skipped("There is no lighthouse that could see this node");
   let known: KnownAddresses = {};
@@ -177,12 +189,21 @@ async function examineMapping(
   const reports = lighthouses.map((lighthouse) => known[lighthouse]?.reported ?? []);
   if (reports.every((addresses) => addresses.length === 0))
     return warn("No lighthouse says where it sees this node", `${run} status --check`);
-  const mapped = [...new Set(reports.flat().filter((address) => !local.has(withoutPort(address))))];
-  if (mapped.length === 0)
+  const foreign = reports.flat().filter((address) => !local.has(withoutPort(address)));
+  if (foreign.length === 0)
     return ok("There is no NAT before the lighthouses: they see this machine's own address");
+  // Lighthouses repeat what this node tells them: its own addresses and those that it advertises.
+  const isMapped = (address: string) => foreign.includes(address) && !advertised.includes(address);
+  const mapped = [...new Set(foreign.filter(isMapped))];
+  if (mapped.length === 0) {
+    const names = [...new Set(foreign)].slice(0, 4).join(", ");
+    return ok(
+      `Lighthouses see this node only at its own addresses and at those that it advertises (${names})`,
+    );
+  }
   const ports = new Set(mapped.map((address) => address.slice(address.lastIndexOf(":"))));
   const names = mapped.slice(0, 4).join(", ");
-  if (reports.filter((addresses) => addresses.length > 0).length < 2)
+  if (reports.filter((addresses) => addresses.some(isMapped)).length < 2)
     return ok(`A NAT maps this node to ${names}; with one lighthouse its kind cannot be told`);
   return ports.size === 1
     ? ok(`The NAT maps this node to the same port for each lighthouse (${names}): direct paths are likely`)

@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { canMeet } from "../../../src/node/doctor/can-meet.ts";
-import { netcheck } from "../../../src/node/doctor/netcheck.ts";
+import { examineMapping, netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import type { OpenEcho } from "../../../src/platform/network/echo-socket.ts";
 import { makeNodeWorld } from "../../support/node.ts";
@@ -107,6 +107,55 @@ test("a lighthouse measures the way to another lighthouse, and does not call it 
     "A lighthouse reports to no other, so none says where it sees this node",
   ]);
   expect([mtu?.[0], sent]).toEqual(["ok", [lighthouse]]);
+});
+
+test.each<[string, readonly (readonly string[])[], readonly string[], string, RegExp]>([
+  [
+    "a lighthouse in the same network sees no NAT, so the other one alone does not tell its kind",
+    [["192.168.1.5:4242"], ["192.168.1.5:4242", "198.51.100.7:4242"]],
+    [],
+    "ok",
+    /^A NAT maps this node to 198\.51\.100\.7:4242; with one lighthouse its kind cannot be told$/,
+  ],
+  [
+    "what the node advertises is no other port of the NAT",
+    [
+      ["198.51.100.7:5000", "198.51.100.7:4242"],
+      ["198.51.100.7:5000", "198.51.100.7:4242"],
+    ],
+    ["198.51.100.7:4242"],
+    "ok",
+    /^The NAT maps this node to the same port for each lighthouse \(198\.51\.100\.7:5000\)/,
+  ],
+  [
+    "a NAT with another port for each lighthouse stays one where the node advertises an address",
+    [
+      ["198.51.100.7:5000", "198.51.100.7:4242"],
+      ["198.51.100.7:5001", "198.51.100.7:4242"],
+    ],
+    ["198.51.100.7:4242"],
+    "warn",
+    /another port for each lighthouse \(198\.51\.100\.7:5000, 198\.51\.100\.7:5001\)/,
+  ],
+  [
+    "an advertised address alone tells no kind of NAT",
+    [["198.51.100.7:4242"], ["198.51.100.7:4242"]],
+    ["198.51.100.7:4242"],
+    "ok",
+    /^Lighthouses see this node only at its own addresses and at those that it advertises/,
+  ],
+])("%s", async (_, reports, advertised, verdict, evidence) => {
+  const lighthouses = reports.map((_, at) => `10.77.0.${at + 1}`);
+  const known = Object.fromEntries(
+    lighthouses.map((each, at) => [each, { learned: [], reported: [...(reports[at] ?? [])], relay: [] }]),
+  );
+  const machine = { ...emptyMachine, addresses: [{ device: "eth0", address: "192.168.1.5/24" }] };
+  const found = await examineMapping(
+    { own: "10.77.0.7", lighthouses, advertised },
+    { queryLighthouse: async () => known },
+    { system: { sleep: async () => {}, machineState: async () => machine } },
+  );
+  expect(found).toMatchObject({ verdict, evidence: expect.stringMatching(evidence) });
 });
 
 test("one size must fit all paths: the narrowest is named, with the setting that fits", async () => {

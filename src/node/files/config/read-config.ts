@@ -123,6 +123,12 @@ export function overlayRoles(configYml: string): {
   };
 }
 
+/** The underlay addresses, with ports, that the node tells lighthouses itself. */
+export function advertisedAddresses(configYml: string): string[] {
+  const addresses = listOf(valueAt(readOwnYaml(configYml, "config.yml"), "lighthouse.advertise_addrs"));
+  return addresses.filter((address) => typeof address === "string");
+}
+
 /** Settings for the health of an organization beside the roles. `mtu`: undefined for the engine's default. */
 export function overlaySettings(configYml: string): {
   mtu: number | undefined;
