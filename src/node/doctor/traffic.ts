@@ -11,15 +11,17 @@ import { parseNetwork } from "../../base/ip.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { System } from "../../base/system.ts";
 import { unsafeRoutes } from "../files/config/read-config.ts";
-import { subnetsIn } from "../files/granted/networks.ts";
+import { addressesIn, subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { doctorStatusOf, type Finding as HealthFinding } from "../health/findings.ts";
 import type { Health } from "../health/verdict.ts";
+import { unreachedRoutes } from "../routing/ask-routers.ts";
 import { overlayOffers } from "../routing/offers.ts";
 import { readRouterFile, unreachedNetworks } from "../routing/router-file.ts";
 import { describeRoutesHere, examineInterfaces } from "./machine-use.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { readHubs } from "./hubs.ts";
+import { openEchoSocket, type OpenEcho } from "../../platform/network/echo-socket.ts";
 import { askHubs, whyUnreached } from "./underlay.ts";
 import { readText } from "../../base/open-file.ts";
 
@@ -37,19 +39,20 @@ export type ShownStatus = {
 };
 
 /** `hasEngine`: without one, a start cures nothing. Default: true. `isPlaneSilent`: the control plane is unreachable. */
-type ExamineOptions = { hasEngine?: boolean; isPlaneSilent?: Promise<boolean> };
+type ExamineOptions = { hasEngine?: boolean; isPlaneSilent?: Promise<boolean>; open?: OpenEcho };
 
 /** `status`: undefined if this user may not see it. */
 export async function examineTraffic(
   organization: Organization,
   status: ShownStatus | undefined,
-  system: Pick<System, "machineState" | "lookup" | "sleep">,
+  system: Pick<System, "machineState" | "lookup" | "sleep" | "monotonic">,
   options: ExamineOptions = {},
 ): Promise<Check[]> {
   const { slug } = organization;
+  const { open = openEchoSocket } = options;
   const found = await examineFindings(organization, status, system, options);
   const checks = await Promise.all([
-    runCheck({ id: "routes", slug }, () => examineRoutes(organization, status, system)),
+    runCheck({ id: "routes", slug }, () => examineRoutes(organization, status, { open, system })),
     runCheck({ id: "forwarding", slug }, () => examineForwarding(organization)),
     runCheck({ id: "interfaces", slug }, () => examineInterfaces(organization, system)),
     ...confirmationChecks(slug, status),
@@ -121,14 +124,18 @@ function notRunning(slug: string, { state, wanted, findings = [] }: ShownStatus)
 async function examineRoutes(
   organization: Organization,
   status: ShownStatus | undefined,
-  system: Pick<System, "machineState" | "lookup" | "sleep">,
+  {
+    open,
+    system,
+  }: { open: OpenEcho; system: Pick<System, "machineState" | "lookup" | "sleep" | "monotonic"> },
 ): Promise<Finding> {
   const { slug, directory } = organization;
   const restart = `${run} restart ${quoteWord(slug)}`;
   const pending = (status?.restart_pending ?? []).filter((key) => /^(relay|tun)\b/.test(key));
   if (pending.length > 0)
     return fail(`${pending.join(", ")}: switched on, but the engine takes it only at its start`, restart);
-  const networks = unsafeRoutes(readText(join(directory, "config.yml"))).map(({ network }) => network);
+  const routes = unsafeRoutes(readText(join(directory, "config.yml")));
+  const networks = routes.map(({ network }) => network);
   const here = await describeRoutesHere(organization, system);
   if (networks.length === 0) return ok(`no routes through other nodes${here}`);
   const machine = await system.machineState();
@@ -144,6 +151,19 @@ async function examineRoutes(
     return fail(`the engine runs, but there is no route to ${missing.join(", ")}`, restart);
   const silent = status.findings?.find(({ kind }) => kind === "routers_silent");
   if (silent !== undefined) return fail(silent.what, silent.cure);
+  const used = routes.flatMap(({ network, routers: [router] }) =>
+    router === undefined ? [] : [{ network, router }],
+  );
+  const own = addressesIn(readText(join(directory, "host.crt")));
+  const [unreached] = await unreachedRoutes(used, own, { open, system });
+  if (unreached !== undefined) {
+    const { network, router } = unreached;
+    const name = status.health?.routes?.used?.find((each) => each.network === network)?.router ?? router;
+    return fail(
+      `${network} is not reached: its router ${name} answers, and what is behind it does not`,
+      `On ${name}: ${run} doctor`,
+    );
+  }
   const { answering = 0, of = networks.length } = status.health?.routes ?? {};
   const what = of === 1 ? "1 route through other nodes is" : `${of} routes through other nodes are`;
   return answering === of

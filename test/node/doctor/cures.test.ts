@@ -199,6 +199,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     "notRunning: `${run} start ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
     "examineRoutes: restart": machine("no route to the overlay"),
     "examineRoutes: silent.cure": "advice: on the router",
+    "examineRoutes: `On ${name}: ${run} doctor`": "advice: on the router",
     "examineFinding: `${run} overlay install && ${cure}`": booted(
       "is to install the engine where its file is gone",
     ),

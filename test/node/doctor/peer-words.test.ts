@@ -96,6 +96,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
       lookup: async () => [],
       sleep: async () => undefined,
       machineState: async () => emptyMachine,
+      monotonic: () => 0,
       env: {},
     };
     const check = (told: OrganizationState | undefined) =>
