@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { routeGateways, unsafeRoutes } from "../../src/node/files/config/read-config.ts";
-import { buildAgent, runAgent } from "../support/agent.ts";
+import { agent, buildAgent, cleanEnvironment, runAgent } from "../support/agent.ts";
 import { command, enginesOf, registerDesktop, startDaemon } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeHealingScene } from "../support/healing-scene.ts";
@@ -128,6 +128,44 @@ asRoot("networks behind nodes", () => {
           { what: "the tables as before", ms: 30_000 },
         );
       }, 240_000);
+
+      test("what is behind the only router goes: the router and the doctor of its users say so", async () => {
+        await using scene = await makeHealingScene(nebula, ["hub", "a", "user"]);
+        const { a, plane } = scene;
+        const user = scene.members[2];
+        if (user === undefined) throw new Error("Three members");
+        using site = await makeSite("site", "192.168.7", [a.host]);
+        const words = ["--advertise", `${network}@${site.address}+masquerade`];
+        await good(command(a.places, ["sync-config", "--org-slug", "acme", ...words]));
+        await good(command(a.places, ["checkin"]));
+        await good(plane.admin(["route", "create", "acme", network, "--via", "a"]));
+        const ping = startPing(user.host, site.address);
+        await ping.reply(30_000);
+        await ping.stop();
+        const check = () => command(a.places, ["status", "--check"]);
+        const doctor = async () => {
+          const argv = user.host.inside([agent, "doctor", ...user.places.flags]);
+          return new Response(
+            Bun.spawn(argv, { env: cleanEnvironment(), stdout: "pipe", stderr: "ignore" }).stdout,
+          ).text();
+        };
+        await until(async () => (await check()).status === 0, { what: "a healthy router", ms: 20_000 });
+        expect(await doctor()).toMatch(/^ok +acme routes +1 route through other nodes is in effect/m);
+        site.cable(a.host, "down");
+        await until(async () => (await check()).status === 1, {
+          what: "the finding of the router",
+          ms: 20_000,
+        });
+        expect((await check()).stdout).toContain(
+          `This node is a router of ${network}, but what is behind it does not answer`,
+        );
+        expect(await doctor()).toMatch(
+          /^FAIL +acme routes +192\.168\.7\.0\/24 is not reached: its router a answers, and what/m,
+        );
+        site.cable(a.host, "up");
+        await until(async () => (await check()).status === 0, { what: "a healthy router again", ms: 30_000 });
+        expect(await doctor()).toMatch(/^ok +acme routes /m);
+      }, 180_000);
 
       test("a killed router is left and comes back, and another organization of its machine keeps its own", async () => {
         await using scene = await makeHealingScene(nebula, ["hub", "a", "b", "user"]);
