@@ -119,6 +119,8 @@ describe("links in the console", () => {
       await button("Sessions of ada@example.org").click();
       const sessions = page.getByRole("dialog", { name: "Sessions of ada@example.org" });
       await sessions.getByRole("row").filter({ hasText: "command line" }).waitFor();
+      // Wide enough for its table.
+      expect((await sessions.boundingBox())?.width).toBe(800);
       await button("Sign out everywhere").click();
       await page
         .getByRole("dialog", { name: "everywhere?" })

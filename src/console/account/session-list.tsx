@@ -104,7 +104,7 @@ type DialogProps = Props & { email: string; close(): void };
 
 /** Of a user other than that of this browser, or of the own one among others. */
 export const SessionsDialog = ({ close, ...props }: DialogProps) => (
-  <Dialog title={`Sessions of ${props.email}`} close={close}>
+  <Dialog title={`Sessions of ${props.email}`} width="800px" close={close}>
     <SessionList {...props} />
     <CloseEnd close={close} />
   </Dialog>

@@ -19,6 +19,8 @@ type DialogProps = {
   hasUnsaved?: boolean;
   /** Without its title: a search stands on top. */
   isPalette?: boolean;
+  /** In CSS, for a table: wider than usual. A phone shows its cards in what it has. */
+  width?: string;
   children: ComponentChildren;
 };
 
@@ -30,6 +32,7 @@ export function Dialog({
   close,
   hasUnsaved = false,
   isPalette = false,
+  width,
   children,
 }: DialogProps) {
   // A title may hold the name of a user, whose characters must not change the direction of the rest.
@@ -61,6 +64,7 @@ export function Dialog({
   return (
     <dialog
       ref={element}
+      style={{ width }}
       class={isPalette ? "palette" : undefined}
       aria-label={title}
       onCancel={(event: Event) => {
