@@ -190,7 +190,7 @@ describe("links in the console", () => {
       };
       expect(await told(undefined)).toBe("");
       expect(await told("275m")).toMatch(/nearly full: [\d.]+ MB of [\d.]+ MB are free/);
-      expect(await told("292m")).toMatch(/is full: /);
+      expect(await told("292m")).toMatch(/may fail: [\d.]+ MB of/);
       expect(await told(undefined)).toBe("");
     },
     limitMs,
