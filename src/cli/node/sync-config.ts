@@ -118,6 +118,7 @@ export async function planOffers(
 /** The control plane learns at once what is offered. Otherwise with the next check-in, within a minute. */
 export async function tellOffers(chosen: readonly Chosen[], context: Context): Promise<void> {
   if (chosen.length === 0) return;
+  if (context.values.text("advertise") !== undefined) await warnOfAway(chosen, context);
   const { checkInOne } = await import("./checkin.ts");
   const { rememberVersions } = await import("../../node/engine/engine.ts");
   const versionOf = rememberVersions(context.system);
@@ -134,6 +135,17 @@ export async function tellOffers(chosen: readonly Chosen[], context: Context): P
     output.say(
       `An administrator approves the exit: \`${brand.executable} admin node update ${slug} NODE --add-exit-group GROUP\`. ` +
         `What this machine lacks for it, \`${brand.executable} doctor\` says then.`,
+    );
+}
+
+/** Says which offered networks are not near this machine: a mistyped one would be approved, and carry nothing. */
+async function warnOfAway(chosen: readonly Chosen[], { settings, system, output }: Context): Promise<void> {
+  const { join } = await import("node:path");
+  const { awayOffers } = await import("../../node/routing/offers.ts");
+  const machine = await system.machineState();
+  for (const network of chosen.flatMap(({ slug }) => awayOffers(join(settings.configRoot, slug), machine)))
+    output.say(
+      `This machine is not in ${network} and has no route to it: packets for it leave by the default route. Is the network mistyped?`,
     );
 }
 

@@ -4,6 +4,8 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { textOrEmpty } from "../../base/files.ts";
 import { given } from "../../base/given.ts";
+import { maskNetwork, networkTextsOverlap } from "../../base/ip.ts";
+import type { MachineState } from "../../platform/machine-state.ts";
 import { parseOffer, type Advertised, type Offer } from "../../protocol/routing/advertised.ts";
 import { overlayIn, subnetsIn } from "../files/granted/networks.ts";
 import { permissionsOrNone } from "../files/permissions.ts";
@@ -25,6 +27,17 @@ export function overlayOffers(directory: string): { network: string; overlay: st
     const overlay = overlayIn(offer, directory);
     return overlay === undefined ? [] : [{ network: offer.network, overlay }];
   });
+}
+
+/** The offered networks, as they are called here, that this machine is not in and has no route to: it would use its default route. */
+export function awayOffers(directory: string, { addresses, routes }: MachineState): string[] {
+  const near = [
+    ...addresses.flatMap(({ address }) => maskNetwork(address) ?? []),
+    ...routes.map(({ network }) => network),
+  ];
+  return readOffers(directory).flatMap(({ network, behind = network }) =>
+    near.some((each) => networkTextsOverlap(each, behind)) ? [] : [behind],
+  );
 }
 
 /** The offers that the node's certificate holds: only what both root and an administrator want is routed. */

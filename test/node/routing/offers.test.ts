@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { advertisedNow } from "../../../src/node/routing/offers.ts";
 import { parsePermissions } from "../../../src/node/files/granted/permission-flags.ts";
 import { writePermissions } from "../../../src/node/files/permissions.ts";
+import { emptyMachine } from "../../support/machine.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { tableBody } from "../../../src/node/routing/router-table.ts";
 import { parseTcpPeers } from "../../../src/platform/network/tcp-peers.ts";
@@ -113,4 +114,22 @@ test("a network that overlaps the overlay is not offered: the flag is refused, a
   expect(stdout).toContain(
     "the offer 10.77.3.0/24 is left out: it overlaps the overlay's own network 10.77.0.0/16",
   );
+});
+
+test("an offered network that is not near the machine is named, and offered all the same", async () => {
+  await using world = await makeNodeWorld();
+  await world.register();
+  const machine = {
+    ...emptyMachine,
+    addresses: [{ device: "eth0", address: "192.168.7.9/24" }],
+    routes: [{ device: "eth1", network: "172.16.0.0/12" }],
+  };
+  world.system.machineState = async () => machine;
+  const offers = "192.168.7.0/24,172.16.3.0/24,10.201.7.0/24=192.168.8.0/24,192.168.50.0/24";
+  const { status, stderr } = await world.agent(["sync-config", "--advertise", offers]);
+  expect(status).toBe(0);
+  expect(
+    [...stderr.matchAll(/This machine is not in (\S+) and has no route to it/g)].map(([, name]) => name),
+  ).toEqual(["192.168.8.0/24", "192.168.50.0/24"]);
+  expect(stderr).toContain("An administrator approves");
 });
