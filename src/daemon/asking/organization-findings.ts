@@ -1,6 +1,8 @@
 // The findings of an organization for `status`, `doctor` and `netcheck`: those of its health, and whether anything
 // watches it (check-auth and its timer in server mode, the daemon in desktop mode).
 
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/quote.ts";
@@ -24,6 +26,8 @@ export type Watcher = {
   daemon?: { answers: boolean; isSilent?: boolean | undefined; pid?: number | undefined };
   /** Server mode: when the last check looked, ms since 1970; undefined: never since the boot. */
   checkedAt?: number | undefined;
+  /** host.key is missing: no start can help. */
+  lacksKey?: boolean;
   /** The daemon runs, and does not know the organization. */
   isForgotten?: boolean;
 };
@@ -50,7 +54,8 @@ export async function withFindings<R extends Report>(
       others.find((other) => other.status.team === status.team) ?? {};
     const unit = units?.[status.mode];
     const daemon = status.mode === "desktop" ? { daemon: { answers, isSilent, pid } } : {};
-    const findings = findingsOf(status, { unit, checkedAt, isForgotten, ...daemon }, now);
+    const lacksKey = isWatched(status) && !existsSync(join(configRoot, status.team, "host.key"));
+    const findings = findingsOf(status, { unit, checkedAt, isForgotten, lacksKey, ...daemon }, now);
     return findings.length === 0 ? status : { ...status, findings };
   });
   return { ...report, teams };
@@ -89,7 +94,7 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
   const watch = isRunning || wanted === "up" ? watchFindings(status, watcher, now) : [];
   // systemd does not answer, and may have started an engine that the process table does not show: do not say that none runs.
   const isUnknown = watch.some(({ kind }) => kind === "manager_silent");
-  if (!isRunning) return isUnknown ? watch : [...notRunning(status), ...watch];
+  if (!isRunning) return isUnknown ? watch : [...notRunning(status, watcher), ...watch];
   const certificate = certificateFindings(
     slug,
     Date.parse(status.certificate_not_after) <= now ? "expired" : "valid",
@@ -108,8 +113,16 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
 }
 
 /** The finding if the organization should run and does not. While it starts or stops there is none. */
-function notRunning({ team: slug, state, wanted, message }: OrganizationState): Finding[] {
+function notRunning(
+  { team: slug, state, wanted, message }: OrganizationState,
+  { lacksKey = false }: Watcher,
+): Finding[] {
   if (wanted === "down" || !["stopped", "waiting"].includes(state)) return [];
+  if (lacksKey) {
+    const what = `It should run, but is ${state}: its host.key is missing`;
+    const cure = `Restore it from a backup of this machine, or register again: ${brand.executable} doctor has the line`;
+    return [makeFinding("not_running", slug, what, cure)];
+  }
   const why = message === undefined ? "" : `: ${message}`;
   return [makeFinding("not_running", slug, `It should run, but is ${state}${why}`)];
 }

@@ -154,3 +154,13 @@ describe("an organization that nothing watches", () => {
     ]);
   });
 });
+
+test("without host.key no start is advised, which could not help", () => {
+  const [found] = findingsOf(team({ state: "stopped" }), { unit: undefined, lacksKey: true }, now);
+  expect(found).toMatchObject({
+    kind: "not_running",
+    what: "It should run, but is stopped: its host.key is missing",
+    cure: expect.stringContaining("register again: agent doctor has the line"),
+  });
+  expect(findingsOf(team({ state: "stopped" }), { unit: undefined }, now)[0]?.cure).toBe("agent start acme");
+});
