@@ -1,5 +1,6 @@
 // Ephemeral nodes in tests: the nodes of jobs, and time that passes while the server watches for silence.
 
+import { beforeEach } from "bun:test";
 import { endSilentNodes } from "../../src/server/nodes/contact/silence.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
@@ -11,7 +12,7 @@ type Made = { server: TestServer; org: Organization; admin: string };
 export const minute = 60_000;
 export const hour = 60 * minute;
 
-/** A server for the file, and an organization for each test. */
+/** A server for the file, and an organization for each test. Its background loops are stopped: each test calls what they do. */
 export function useEphemeral(take: (made: Made) => void) {
   let server: TestServer;
   let org: Organization;
@@ -19,6 +20,7 @@ export function useEphemeral(take: (made: Made) => void) {
     ({ server, org } = made);
     take(made);
   });
+  beforeEach(() => server.app.flush());
   const ephemeralToken = (fields: object = {}) =>
     registrationToken(server, org, { ephemeral: true, expires_in: "30d", ...fields });
   const rowOf = async ({ id }: { id: number }) =>
