@@ -6,7 +6,13 @@ import { because, hasCode, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
 import type { YamlMap } from "../../base/yaml.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
-import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
+import {
+  finishConfig,
+  hasLocalApi,
+  overridesInForce,
+  overridesRefusal,
+  readOverrides,
+} from "../files/config/config-file.ts";
 import {
   generationFile,
   isApplied,
@@ -123,7 +129,10 @@ function permitFormerRoutes(
   }
 }
 
-/** Undefined if overrides.yml is damaged. `sync.ts` meets the same error, and reports it after applying revocations. */
+/**
+ * If overrides.yml is refused, perhaps by this version alone, its settings in force stay, and this machine can still change the
+ * configuration, as for another router. Undefined if a file is damaged. `sync.ts` meets the same error, and notes it.
+ */
 function finishAgain(
   config: YamlMap,
   directory: string,
@@ -133,7 +142,10 @@ function finishAgain(
   try {
     // As in the text in force: only a new configuration gives the engine a control socket, or ends it.
     const localApi = hasLocalApi(ymlInForce, directory);
-    return finishConfig(config, directory, { names, localApi, dataPlane });
+    const isRefused = overridesRefusal(directory) !== undefined;
+    if (isRefused && ymlInForce === "") return undefined;
+    const overrides = isRefused ? overridesInForce(directory, ymlInForce) : readOverrides(directory);
+    return finishConfig(config, directory, { names, localApi, dataPlane, overrides });
   } catch (error) {
     if (hasCode(error, "bad_configuration")) return undefined;
     throw error;

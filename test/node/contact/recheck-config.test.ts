@@ -13,6 +13,9 @@ import {
 import { isChecked } from "../../../src/node/files/config/sync-state.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { makeLocalSync } from "../../../src/node/contact/local-sync.ts";
+import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
+import { applyChanges } from "../../../src/node/health/apply-changes.ts";
+import { wholeConfiguration } from "../../../src/engine/left-out.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { writePermissions } from "../../../src/node/files/permissions.ts";
@@ -114,6 +117,34 @@ test("a change that the running engine takes by a reload drops no tunnel", async
   expect(await lookLocally()).toEqual(["reload"]);
   expect(here.read("config.yml")).toBe(good);
   expect(await lookLocally()).toEqual([]);
+});
+
+test("with an overrides.yml that this version refuses, the node can still change its configuration, and status names the key", async () => {
+  await here.sync();
+  const { directory } = here.organization;
+  // The version before accepted both; `mtu` was left to the control plane.
+  writeFileSync(join(directory, "overrides.yml"), "tun: {disabled: true}\nlisten: {port: abc}\n");
+  leaveToOther((config) =>
+    config.replace("tun:\n", "tun:\n  disabled: true\n").replace(/port: 0$/m, "port: abc"),
+  );
+  const before = here.read("config.yml");
+  await lookLocally();
+  expect(readYaml(here.read("config.yml"), "")).toEqual(readYaml(before, ""));
+  const noted = { refused_overrides: true, checked_by: buildInfo.version };
+  expect(readSyncState(directory)).toMatchObject({
+    ...noted,
+    left_out: [{ key: wholeConfiguration, reason: expect.stringContaining("sets listen.port to") }],
+  });
+  const { system } = here.world;
+  const peers = { "10.77.0.9": ["192.0.2.9:4242"] };
+  const control = makeControl();
+  await applyChanges(here.organization, { peers }, { command: "test", control, system });
+  expect(control.asked).toEqual(["reload"]);
+  expect(here.read("config.yml")).toContain("192.0.2.9:4242");
+  writeFileSync(join(directory, "overrides.yml"), "");
+  expect(await here.sync()).toMatchObject({ result: "changed" });
+  expect(readSyncState(directory)).not.toHaveProperty("refused_overrides");
+  expect(readSyncState(directory)?.left_out ?? []).toEqual([]);
 });
 
 test("names without an address stay left out", async () => {

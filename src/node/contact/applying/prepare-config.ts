@@ -1,14 +1,17 @@
 // Prepares the next configuration from what the control plane sent: verifies keys and chain, takes its seals (what this node may be
 // told, signed by signers of the organization), and finishes config.yml for this machine.
 
-import { AppError } from "../../../base/errors.ts";
+import { AppError, hasCode } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
+import { overridesRefusal } from "../../files/config/config-file.ts";
+import { readSyncState } from "../../files/generations.ts";
 import { takeSeals, type TakenSeal } from "../../files/held-seal.ts";
 import type { Organization } from "../../files/organizations.ts";
 import { applyCertificates } from "../certificates-alone.ts";
 import { completeNext, verifyFiles, type Next, type Received, type SyncDeps } from "../next-config.ts";
 import type { Download } from "../requests/client.ts";
 import { applySentRevocations } from "../revocations-alone.ts";
+import { noteRefusal } from "./recent-refusal.ts";
 
 /**
  * Undefined if the files in force came from an older program, which kept no source of them. Throws if this machine cannot take
@@ -40,7 +43,19 @@ export async function prepareOrRevoke(
     const sentYml = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
     const revocations = sentYml === undefined ? "" : await applySentRevocations(organization, sentYml, deps);
     if (received !== undefined) await applyCertificates(organization, received.files, deps);
+    if (hasCode(error, "bad_configuration")) noteRefusedOverrides(organization.directory);
     if (!(error instanceof AppError)) throw error;
     throw new AppError(error.code, `${error.message}${revocations}`, { ...error.details, cause: error });
   }
+}
+
+/** For `status` and `doctor`: overrides.yml may have been accepted by the version before, so nobody types a command and sees it. */
+function noteRefusedOverrides(directory: string): void {
+  const reason = overridesRefusal(directory);
+  if (reason === undefined) return;
+  noteRefusal(directory, {
+    reason,
+    byRunningEngine: readSyncState(directory)?.refused,
+    isOfOverrides: true,
+  });
 }

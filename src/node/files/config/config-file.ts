@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { joinHostPort, parseNetwork } from "../../../base/ip.ts";
 import { brand } from "../../../brand.ts";
-import { AppError } from "../../../base/errors.ts";
+import { AppError, hasCode } from "../../../base/errors.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { cutText } from "../../../base/text.ts";
 import { controlSocket } from "../../../platform/systemd/control-socket.ts";
@@ -153,6 +153,31 @@ const halves = (route: string) => (route.includes(":") ? "::/1 and 8000::/1" : "
 export function overriddenIn(configYml: string): YamlMap {
   const config = readOwnYaml(configYml, "config.yml");
   return Object.fromEntries(Object.entries(config).filter(([key]) => overridable.includes(key)));
+}
+
+/** Why readOverrides refuses overrides.yml. Undefined: it does not. */
+export function overridesRefusal(directory: string): string | undefined {
+  try {
+    readOverrides(directory);
+    return undefined;
+  } catch (error) {
+    if (hasCode(error, "bad_configuration")) return error.message;
+    throw error;
+  }
+}
+
+/** What a config.yml has of the settings that overrides.yml names, whatever that sets them to now. Throws for a damaged file. */
+export function overridesInForce(directory: string, configYml: string): YamlMap {
+  refuseForeignFiles(directory);
+  const path = join(directory, "overrides.yml");
+  const named = readYaml(readTextIfThere(path) ?? "", path);
+  const inForce = Object.entries(overriddenIn(configYml)).flatMap(([section, present]): YamlMap[] => {
+    const own = named[section];
+    if (own === undefined || isMap(own) !== isMap(present)) return [];
+    if (!isMap(own) || !isMap(present)) return [{ [section]: present }];
+    return [{ [section]: Object.fromEntries(Object.entries(present).filter(([key]) => key in own)) }];
+  });
+  return Object.assign({}, ...inForce);
 }
 
 /** The DNS names of other nodes in static_host_map. */
