@@ -18,7 +18,10 @@ export function providerGroupOf(
   providers: readonly NamedProvider[],
   text: string,
 ): ProviderGroup | undefined {
-  const named = providers.find(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1);
+  // Names may have slashes: `A/B/x` is the group x of A/B if there is that provider, also if there is A.
+  const [named] = providers
+    .filter(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1)
+    .toSorted((a, b) => b.name.length - a.name.length);
   if (named !== undefined) return providerGroup(named.id, text.slice(named.name.length + 1));
   const [only, second] = providers;
   return only === undefined || second !== undefined ? undefined : providerGroup(only.id, text);
