@@ -183,9 +183,15 @@ describe("how machines stand in the console", () => {
       await page.getByLabel("Relay:").focus();
       expect(await inSight("Save")).toBe(true);
       await page.setViewportSize({ width: 1280, height: 800 });
+      // What is left to do, and where. The line replaces what the node offers, so it waits until that is known.
+      const line = page.getByText("sudo agent up acme --advertise 192.168.7.0/24+masquerade");
+      const routes = /\/routes\/\?/;
+      await page.route(routes, (route) => route.fulfill({ status: 502, json: { detail: "Not now." } }));
       await button("Save").click();
-      // What is left to do, and where.
-      await page.getByText("sudo agent up acme --advertise 192.168.7.0/24+masquerade").waitFor();
+      await page.getByRole("dialog").getByText("Not now.").waitFor();
+      expect(await line.count()).toBe(0);
+      await page.unroute(routes);
+      await line.waitFor();
       expect(await page.getByRole("dialog").getByRole("link").getAttribute("href")).toBe(
         "/console/acme/access/",
       );

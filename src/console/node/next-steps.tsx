@@ -7,7 +7,7 @@ import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { CloseEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
-import { Line } from "../ui/parts.tsx";
+import { Line, Loading } from "../ui/parts.tsx";
 import { machineLine } from "../words/terminal.ts";
 import { offersWith } from "./offers.ts";
 
@@ -17,8 +17,10 @@ export type Way = { name: string; networks?: readonly string[]; groups?: readonl
 /** The lines for the router or exit, then those for nodes that use it. */
 export function NextSteps({ name, networks = [], groups = [] }: Way) {
   const slug = currentSlug.value ?? "";
-  const routes = useList(apiPath(routesApi.list, { slug }, { page_size: "1000" }));
-  const offers = offersWith(networks, name, routes.data ?? []);
+  const { data, error } = useList(apiPath(routesApi.list, { slug }, { page_size: "1000" }));
+  // Without the routes, the line would drop the networks that the node already offers.
+  if (data === undefined) return <Loading error={error} />;
+  const offers = offersWith(networks, name, data);
   const offer = [
     ...(networks.length === 0 ? [] : ["--advertise", offers.join(",")]),
     ...(groups.length === 0 ? [] : ["--advertise-exit"]),
