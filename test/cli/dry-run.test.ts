@@ -203,6 +203,19 @@ test("install-systemd --dry-run refuses programs that the real run refuses", asy
   expect((await world.agent(["install-systemd", "--uninstall", "--dry-run"])).status).toBe(0);
 });
 
+test("install-systemd says whether an organization is damaged, or not registered", async () => {
+  await world.agent(register, { stdin: await world.token() });
+  writeFileSync(inside("node-config.json"), "{");
+  const refused = async (slug: string) => {
+    const { status, stderr } = await world.agent(["install-systemd", "--org-slug", slug, "--dry-run"]);
+    return `${status} ${stderr}`;
+  };
+  expect(await refused("acme")).toStartWith(
+    `78 agent: ${inside("node-config.json")} is damaged: it is not JSON`,
+  );
+  expect(await refused("beta")).toStartWith('4 agent: No organization "beta" is registered');
+});
+
 describe("login", () => {
   const home = () => join(world.root, "../home");
   const environment = () => ({ XDG_CONFIG_HOME: home() });

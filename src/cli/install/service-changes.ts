@@ -9,15 +9,15 @@ export const serviceFlags = {
   uninstall: switchFlag("Stop and remove the services"),
 };
 
-/** Throws if --org-slug names an organization that does not exist here. `organizations`: those that the command is about. */
+/** Throws if --org-slug names an organization that is not here, or is damaged. `organizations`: those that the command is about. */
 export async function requireOrganization(
   slug: string | undefined,
   organizations: readonly unknown[],
   configRoot: string,
 ): Promise<void> {
   if (slug === undefined || organizations.length > 0) return;
-  const { notRegistered } = await import("../../node/files/list-organizations.ts");
-  throw notRegistered(configRoot, slug);
+  const { openOrganization } = await import("../../node/files/organizations.ts");
+  openOrganization(configRoot, slug);
 }
 
 /** Prints the files that the steps have changed. */

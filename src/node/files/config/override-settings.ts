@@ -1,4 +1,4 @@
-// What overrides.yml may set, with types and bounds. The engine replaces a value of wrong type by its default without a word, and
+// What overrides.yml may set, with types and bounds. The engine replaces a value of the wrong type by its default without a word, and
 // takes numbers with which it cannot carry a packet. Settings without an entry here are left to the engine's own test.
 
 import * as v from "valibot";
@@ -55,7 +55,7 @@ export const Overrides = v.object({
   tun: section({
     // Nothing would come out of the overlay on this machine, and no probe could tell whether it works.
     disabled: v.exactOptional(
-      v.pipe(truth, v.value(false, "false, as this node would be reached by no packet")),
+      v.pipe(truth, v.value(false, "false, as no packet would reach this node otherwise")),
     ),
     dev: text,
     // Every IPv4 host takes packets of 576 bytes (RFC 791); the engine has room for 9001.
