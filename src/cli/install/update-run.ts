@@ -85,6 +85,7 @@ async function makeUpdater(context: Context, organization: Organization) {
       const engine = findEngine(settings, system);
       return engine === undefined ? null : engineVersion(engine.path, system).catch(() => null);
     },
+    lacksEngine: () => findEngine(settings, system) === undefined,
     // From source, the executable is Bun, which has another version.
     agentVersion: async () =>
       buildInfo.target === "source"

@@ -144,6 +144,7 @@ async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Prom
   for (const { what, version, installed } of asked) {
     if (version === undefined) continue;
     if (!permitted.includes(what)) return notPermitted(what);
+    if (installed === null && what === "engine" && updater.lacksEngine()) continue;
     if (installed === null)
       return `The ${what} of this machine does not say its version: ${version} may be lower`;
     if (compareVersions(version, installed) < 0)

@@ -16,6 +16,8 @@ type Updater = {
   agentRestarts(): Promise<number | undefined>;
   /** Null: none is installed, or it does not run. */
   engineVersion(): Promise<string | null>;
+  /** Whether no engine is installed. */
+  lacksEngine(): boolean;
   agentVersion(): Promise<string | null>;
   updateEngine(version: string): Promise<void>;
   updateAgent(version: string): Promise<void>;

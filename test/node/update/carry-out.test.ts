@@ -43,6 +43,7 @@ function makeNode(directory: string, present: typeof former) {
       agentRestarts: async () => undefined,
       agentVersion: async () => machine.agent,
       engineVersion: async () => machine.engine,
+      lacksEngine: () => false,
       updateAgent: async (version) => void (machine.agent = version),
       updateEngine: async (version) => void (machine.engine = version),
       rollBackAgent: async () => void (machine.agent = former.agent),
@@ -129,6 +130,25 @@ test("an engine that does not say its version, as on a busy machine, is not repl
   await carryOut({ ...deps, updater: { ...deps.updater, engineVersion } });
   expect(machine.engine).toBe("1.12.0");
   expect(told).toMatchObject([{ state: "refused", reason: expect.stringContaining("may be lower") }]);
+});
+
+test("a node without an engine gets the one of the order", async () => {
+  using root = temporaryDirectory();
+  const directory = organizationIn(root.path);
+  writePermissions(directory, { updates: ["engine"] });
+  writeUpdateState(directory, { order: { order: 10, engine: "1.12.0", watch_s: 1 }, step: "taken" });
+  const { told, deps } = makeNode(directory, updated);
+  const machine: { engine: string | null } = { engine: null };
+  const updater = {
+    ...deps.updater,
+    engineVersion: async () => machine.engine,
+    lacksEngine: () => machine.engine === null,
+    updateEngine: async (version: string) => void (machine.engine = version),
+  };
+  let elapsed = 0;
+  const system = { ...realSystem(), sleep: async () => {}, monotonic: () => (elapsed += 1000) };
+  await carryOut({ ...deps, updater, system });
+  expect([machine.engine, told.at(-1)?.state]).toEqual(["1.12.0", "passed"]);
 });
 
 test("an engine that was changed before a kill goes back if root permits the update no longer", async () => {
