@@ -45,6 +45,8 @@ export const quietMs = 100_000;
 const keptMs = 8 * 86_400_000;
 /** Nodes that are changed in one transaction: few enough that check-ins do not wait for it. */
 export const changedTogether = 20;
+/** Nodes that are ended in one turn: few enough that the next look is noted before its pause counts as a gap. */
+const mostEnded = 1000;
 
 /** For how long a node was silent since `lastHeardAt` while a server was up, ms. Pure. */
 export function countedSilence(lastHeardAt: number, now: number, gaps: readonly Gap[]): number {
@@ -81,7 +83,7 @@ const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n
   WHERE n.ephemeral_silence_s IS NOT NULL AND n.state <> 'revoked'
     AND n.watched_from <= $1 - n.ephemeral_silence_s * 1000
     AND coalesce(s.last_checkin_at, 0) <= $1 - n.ephemeral_silence_s * 1000
-  ORDER BY n.org_id, n.id LIMIT 1000`;
+  ORDER BY n.org_id, n.id`;
 const anyWatched = "SELECT id FROM nodes WHERE state <> 'revoked' LIMIT 1";
 
 /**
@@ -119,7 +121,8 @@ export async function endSilentNodes(services: Store): Promise<void> {
     const isOver = countedSilence(lastHeardAt, now, watch.gaps) >= node.silenceS * 1000 + lateMs;
     return isOver ? [{ ...node, lastHeardAt }] : [];
   });
-  await forAll(Map.groupBy(found, orgOf), orgOfEntry, async ([orgId, ended]) => {
+  // Candidates do not count here: gaps may keep more of them than this for as long as their silence.
+  await forAll(Map.groupBy(found.slice(0, mostEnded), orgOf), orgOfEntry, async ([orgId, ended]) => {
     for (let at = 0; at < ended.length; at += changedTogether) {
       await db.writeFor({ org: orgId }, async (tx) => {
         for (const { id, lastHeardAt } of ended.slice(at, at + changedTogether))

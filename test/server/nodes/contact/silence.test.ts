@@ -35,6 +35,25 @@ test("silence counts only while the server was up", async () => {
   expect(await isLive(node)).toBe(false);
 });
 
+test("however many nodes an outage keeps, another one ends in time", async () => {
+  const kept = await job("kept");
+  const { id: _, ...row } = (await server.db.get("SELECT * FROM nodes WHERE id = $1", [kept.id])) ?? {};
+  const columns = Object.keys(row);
+  const sql = `INSERT INTO nodes (${columns.join(", ")}) VALUES (${columns.map((_column, at) => `$${at + 1}`).join(", ")})`;
+  await server.db.write(async (tx) => {
+    for (let at = 0; at < 1000; at++) {
+      const copy = { ...row, name: `kept-${at}`, ip: `copy-${at}`, token_hash: null };
+      await tx.run(sql, Object.values(copy));
+    }
+  });
+  await watch();
+  server.clock.ms += 5 * hour;
+  await watch();
+  const quick = await job("quick", { silence: "60s" });
+  await pass(70_000);
+  expect([await isLive(kept), await isLive(quick)]).toEqual([true, false]);
+});
+
 test("a node that holds polls at another server, whose clock is behind, is not silent", async () => {
   const node = await job("job", { silence: "60s" });
   const skewMs = 4900;
