@@ -99,6 +99,24 @@ test.each(["level", "long".repeat(120)])(
   },
 );
 
+test("a value that overrides.yml may not have is told by sync-config, status and doctor, until it is corrected", async () => {
+  const told = `${of("overrides.yml")} sets listen.port to "abc". Allowed is a whole number from 0 to 65535`;
+  const configuration = async () => (await examine()).find(({ id }) => id === "configuration");
+  writeFileSync(of("overrides.yml"), "listen: {port: abc}\n");
+  const { status, stdout } = await world.agent(["sync-config"]);
+  expect([status, stdout]).toEqual([78, expect.stringContaining(told)]);
+  expect((await world.agent(["status"])).stdout).toContain(`the newest configuration is not in use: ${told}`);
+  expect(await configuration()).toMatchObject({
+    verdict: "warn",
+    evidence: expect.stringContaining(told),
+    remedy: `Correct ${of("overrides.yml")}, then run: agent sync-config`,
+  });
+  writeFileSync(of("overrides.yml"), "listen: {port: 4300}\n");
+  expect((await world.agent(["sync-config"])).status).toBe(0);
+  expect((await world.agent(["status"])).stdout).not.toContain("not in use");
+  expect((await configuration())?.verdict).not.toBe("warn");
+});
+
 test.each(["missing", "damaged"])("sync-config names host.key if it is %s", async (how) => {
   rmSync(of("host.key"));
   if (how === "damaged") writeFileSync(of("host.key"), "nonsense", { mode: 0o600 });
