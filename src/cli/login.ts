@@ -151,12 +151,12 @@ async function planSignIn(context: Context, profile: Profile): Promise<Step[]> {
   const { ownSessionsApi, tokenPairsApi } = await import("../api/sessions.ts");
   const { organizationsApi } = await import("../api/organizations.ts");
   const { ownUserApi } = await import("../api/users.ts");
-  const { hasOwnNodes } = await import("./prove-session.ts");
+  const { canProve } = await import("./prove-session.ts");
   const asked = (...endpoints: readonly { method: string; path: string }[]): Step[] =>
     endpoints.map(({ method, path }) => ({ step: "request", method, url: profile.api_base + path }));
   const way = await chooseWay(context, profile);
   if (way.kind === "token") return asked(organizationsApi.list);
-  const proof = (await hasOwnNodes(context, profile)) ? [ownSessionsApi.proveNodes] : [];
+  const proof = (await canProve(context, profile)) ? [ownSessionsApi.proveNodes] : [];
   if (way.kind === "password") return asked(tokenPairsApi.create, ...proof);
   const { browser } = way;
   if (browser === undefined)

@@ -8,13 +8,11 @@ import type { Context } from "./command.ts";
 /** Never fails the command: a machine without nodes, and an older control plane, are usual. */
 export async function proveSession(context: Context, profile: Profile, access: string): Promise<void> {
   const { system, log } = context;
-  const { proofsOf, sendProofs, sessionIn } = await import("../node/contact/requests/session-nodes.ts");
+  const { sendProofs, sessionIn } = await import("../node/contact/requests/session-nodes.ts");
   const session = sessionIn(access);
   if (session === undefined) return;
   try {
-    const own = proofsOf(context.settings.configRoot, profile.api_base, session);
-    // The tokens of nodes belong to root: for other users, the daemon proves it.
-    const proofs = own.length > 0 ? own : await proofsOfDaemon(context, profile.api_base, session);
+    const proofs = await findProofs(context, profile, session);
     if (proofs.length === 0) return;
     const { clientOf } = await import("../node/contact/requests/session.ts");
     await sendProofs(clientOf(profile, system, access), proofs);
@@ -25,10 +23,22 @@ export async function proveSession(context: Context, profile: Profile, access: s
   }
 }
 
-/** Whether a sign-in proves by nodes of this user on which machine it is: by those of root the daemon does. */
-export async function hasOwnNodes({ settings }: Context, profile: Profile): Promise<boolean> {
+/** Whether proveSession would send something. The proofs that this makes are of no session, and are not sent. */
+export const canProve = (context: Context, profile: Profile): Promise<boolean> =>
+  findProofs(context, profile, "").then(
+    ({ length }) => length > 0,
+    () => false,
+  );
+
+/** The tokens of nodes belong to root: for other users, the daemon makes the proofs. Throws without a daemon. */
+async function findProofs(
+  context: Context,
+  profile: Profile,
+  session: string,
+): Promise<readonly NodeProof[]> {
   const { proofsOf } = await import("../node/contact/requests/session-nodes.ts");
-  return proofsOf(settings.configRoot, profile.api_base, "").length > 0;
+  const own = proofsOf(context.settings.configRoot, profile.api_base, session);
+  return own.length > 0 ? own : proofsOfDaemon(context, profile.api_base, session);
 }
 
 async function proofsOfDaemon(

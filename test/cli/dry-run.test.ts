@@ -41,7 +41,7 @@ function snapshot(): Record<string, string> {
   return Object.fromEntries(
     paths.flatMap((path) => {
       const stat = lstatSync(path);
-      if (stat.isDirectory()) return [];
+      if (stat.isDirectory() || stat.isSocket()) return [];
       const content = stat.isSymbolicLink() ? readlinkSync(path) : readFileSync(path, "latin1");
       return [[path, `${(stat.mode & 0o7777).toString(8)} ${content}`]];
     }),
@@ -240,6 +240,25 @@ describe("login", () => {
     expect(files.filter((path) => !path.endsWith("/")).sort()).toEqual(profiles());
     expect(requests).toEqual(sent);
     expect(requests).toHaveLength(2);
+  });
+
+  test("where the daemon proves the session, as for users who may not read the tokens of nodes", async () => {
+    const proofs = [{ organization: "acme", node_id: 1, proof: "p".repeat(43) }];
+    const answer = JSON.stringify({ ok: true, message: "", version: "9", pid: 1, proofs });
+    const unix = join(world.root, "../cmd.sock");
+    using _ = Bun.listen({ unix, socket: { data: (socket) => void socket.write(`${answer}\n`) } });
+    const words = [
+      "login",
+      "--api-base",
+      apiBase,
+      "--email",
+      "owner@company.example",
+      "--password-file",
+      "-",
+    ];
+    const { requests, sent } = await both(words, password, environment());
+    expect(requests).toEqual(sent);
+    expect(requests).toEqual(["POST /api/token/", "POST /api/user/sessions/nodes/"]);
   });
 
   test("with a service token", async () => {
