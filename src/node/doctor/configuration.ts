@@ -11,6 +11,8 @@ import { describeSeal } from "../../engine/seal-seen.ts";
 import { isHostKey } from "../../pki/keys.ts";
 import { testConfig } from "../engine/engine.ts";
 import { findEngine, type EngineSettings } from "../engine/find-engine.ts";
+import { withoutKeptPeers } from "../files/config/peer-map.ts";
+import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
 import { readSent } from "../files/config/sent-config.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";
@@ -77,7 +79,10 @@ async function examineSent(
     localApi: hasLocalApi(inForce, directory),
     dataPlane: state?.data_plane,
   };
-  if (finishConfig(named.config, directory, finish) !== inForce)
+  const [now, before] = [finishConfig(named.config, directory, finish), inForce].map((text) =>
+    withoutKeptPeers(readOwnYaml(text, "config.yml")),
+  );
+  if (!Bun.deepEquals(now, before))
     return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
   if (leftOut.length > 0) return leftOutFinding({ directory, slug }, leftOut, place);
   const seal = readSealSeen(directory, state);

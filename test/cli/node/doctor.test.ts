@@ -7,9 +7,11 @@ import { chmodSync, cpSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path";
 import * as v from "valibot";
 import { fromSystemError } from "../../../src/base/errors.ts";
+import { writeHosts } from "../../../src/node/files/hosts.ts";
+import { applyChanges } from "../../../src/node/health/apply-changes.ts";
 import { runCheck } from "../../../src/node/doctor/check.ts";
 import { makeHostKey, makeNodeKey } from "../../../src/pki/keys.ts";
-import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
+import { engine, hasEngine, makeControl, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 /** How far the server's clock is ahead of ours, in ms. */
@@ -345,6 +347,19 @@ test("overrides.yml is blamed only where it exists, and never for a damaged key"
   expect(await found()).toMatchObject({ verdict: "fail", remedy: "agent sync-config" });
   put("host.key", "");
   expect(await found()).toMatchObject({ verdict: "skipped", evidence: "not tested: host.key is damaged" });
+});
+
+test("an address of a kept peer that becomes known later is no change that is not applied", async () => {
+  await world.agent(["sync-config"]);
+  const directory = join(world.root, "acme");
+  const [place, command] = [{ directory, slug: "acme" }, "test"];
+  const peers = { "fd00::9": ["192.0.2.9:4242"] };
+  await applyChanges(place, { peers }, { command, control: makeControl(), system: world.system });
+  expect(readFileSync(of("config.yml"), "utf8")).toContain("192.0.2.9:4242");
+  const node = { id: 9, name: "nine", ip: "10.77.0.9", ip6: "fd00::9" };
+  writeHosts(directory, { schema: 1, version: 5, view: "later", nodes: [node], aliases: [], suffix: "" });
+  const found = (await examine()).find(({ id }) => id === "configuration");
+  expect(found?.evidence).not.toContain("not applied yet");
 });
 
 test("two organizations that cannot run at the same time fail", async () => {

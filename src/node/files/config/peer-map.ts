@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { boundedText } from "../../../base/text.ts";
 import { isWithin, parseNetworks } from "../../../base/ip.ts";
-import { isMap, type YamlMap } from "../../../base/yaml.ts";
+import { isMap, listOf, type YamlMap } from "../../../base/yaml.ts";
 import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
 import { indexHosts, readAllHosts } from "../hosts.ts";
 import { stateFile } from "../json-file.ts";
@@ -64,4 +64,15 @@ export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
     // Readers of config.yml tell them from lighthouses and relays by it. Engines ignore it.
     [keptPeersKey]: kept.map(([peer]) => peer),
   };
+}
+
+/** A configuration without the kept peers. A later hosts.json may name more addresses of them, and is no reason to write it anew. */
+export function withoutKeptPeers({
+  [keptPeersKey]: kept,
+  static_host_map: hosts,
+  ...rest
+}: YamlMap): YamlMap {
+  const peers = new Set(listOf(kept));
+  const entries = Object.entries(isMap(hosts) ? hosts : {}).filter(([peer]) => !peers.has(peer));
+  return { ...rest, static_host_map: Object.fromEntries(entries) };
 }
