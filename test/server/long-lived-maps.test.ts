@@ -30,7 +30,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "http/fair-queue.ts": { lines: "waiting" },
   "http/meters.ts": { byRoute: "program" },
   "http/throttle.ts": { kinds: "program" },
-  "names/organization-names.ts": { aliases: "part", classes: "part" },
+  "names/organization-names.ts": { aliases: "part", classes: "part", nodes: "part", removedNodes: "part" },
   "names/names-cache.ts": { cached: "row", loading: "waiting", askedAgainAt: "row" },
   "names/wake-together.ts": { resting: "row" },
   "names/visibility.ts": { classes: "part", pairs: "part" },

@@ -222,9 +222,9 @@ function makePage(
 ) {
   const { isWhole, since, begunAt, isForPeers } = position;
   const viewer = book.nodes.get(nodeId);
-  const nodes: NamedNode[] = [];
+  const nodes = new Map<number, NamedNode>();
   const aliases = new Map<number, NameAlias>();
-  const removedNodes: number[] = [];
+  const removedNodes = new Set<number>();
   const removedAliases: number[] = [];
   const sees = (node: NodeState | undefined): boolean => {
     if (node === undefined || viewer === undefined || node.isGone) return false;
@@ -237,18 +237,19 @@ function makePage(
     aliases.set(id, { id, name, node_id, ...given({ address }) });
   };
   return {
-    size: () => nodes.length + aliases.size + removedNodes.length + removedAliases.length,
-    addNode(node: NodeState) {
-      // A later change of the node counts instead.
-      if (book.nodes.get(node.id) !== node) return;
+    size: () => nodes.size + aliases.size + removedNodes.size + removedAliases.length,
+    addNode(change: NodeState) {
+      const node = book.nodes.get(change.id) ?? change;
+      // A later change of the node counts instead. This one counts too if it regrouped the node: `since` of a later part may be after it.
+      if (node !== change && (isNew(change) || node.regroupedAt !== change.version)) return;
       const isRegrouped = node.regroupedAt > since;
       if (!sees(node)) {
-        if (!isNew(node) && isRegrouped) removedNodes.push(node.id);
+        if (!isNew(change) && isRegrouped) removedNodes.add(node.id);
         return;
       }
       const { id, name, ip, ip6 } = node;
       const className = isForPeers ? classNameOf(book.visibility, classOf(book, node)) : undefined;
-      nodes.push({
+      nodes.set(id, {
         id,
         name,
         ip,
@@ -256,7 +257,7 @@ function makePage(
         ...given({ class: className }),
       });
       // The viewer may see the node only since now: its aliases have not changed, and must be sent with it.
-      if (!isRegrouped || isNew(node)) return;
+      if (!isRegrouped || isNew(change)) return;
       for (const aliasId of book.aliasesOf.get(id) ?? []) {
         const alias = book.aliases.get(aliasId);
         if (alias?.isGone === false) include(alias);
@@ -272,9 +273,9 @@ function makePage(
       view,
       ...(isWhole ? { whole: true } : {}),
       ...(more ? { more: true } : {}),
-      ...(nodes.length === 0 ? {} : { nodes }),
+      ...(nodes.size === 0 ? {} : { nodes: [...nodes.values()] }),
       ...(aliases.size === 0 ? {} : { aliases: [...aliases.values()] }),
-      ...(removedNodes.length === 0 ? {} : { removed_nodes: removedNodes }),
+      ...(removedNodes.size === 0 ? {} : { removed_nodes: [...removedNodes] }),
       ...(removedAliases.length === 0 ? {} : { removed_aliases: removedAliases }),
     }),
   };

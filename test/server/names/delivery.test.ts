@@ -371,6 +371,55 @@ describe("ten thousand nodes", () => {
     expect(newsFor(book, 7, { version: news?.version ?? 0, view: news?.view ?? "" })).toBeUndefined();
   });
 
+  test("a node that was regrouped and then renamed is lost, or gained with its aliases, in whichever part", () => {
+    const seen = { peer: { group: "seen" }, target: { group: "seen" } };
+    const rules = firstRules.map((rule, at) => ({ ...rule, ...seen, id: at + 1 }));
+    const book = makeBook(makeVisibility(atOnce(testable(rules)), false), 0);
+    const ids = Array.from({ length: count }, (_, at) => at + 1);
+    const groupsOf = (id: number) => (id % 2 === 1 ? ["seen"] : []);
+    const alias = { id: 1, name: "nas", node_id: 2, isGone: false, version: 2 };
+    addChanges(
+      book,
+      count,
+      ids.map((id) => entry(id, id, { groups: groupsOf(id) })),
+      [alias],
+    );
+    const { view = "" } = newsFor(book, 7, { version: 0, view: "" }) ?? {};
+    // More than one part, all of one version.
+    const regrouped = ids.slice(0, 4000).filter((id) => id !== 7);
+    addChanges(
+      book,
+      count + 1,
+      regrouped.map((id) => entry(id, count + 1, { groups: groupsOf(id + 1) })),
+      [],
+    );
+    addChanges(
+      book,
+      count + 2,
+      [1, 2].map((id) => entry(id, count + 2, { name: `renamed-${id}`, groups: groupsOf(id + 1) })),
+      [],
+    );
+    const list = new Map(ids.filter((id) => id % 2 === 1).map((id) => [id, `node-${id}`]));
+    const aliases: string[] = [];
+    let position: { version: number; view: string; part?: boolean } = {
+      version: count,
+      view: view.split("@")[0] ?? "",
+    };
+    for (let parts = 1; ; parts++) {
+      const news = newsFor(book, 7, position);
+      for (const id of news?.removed_nodes ?? []) list.delete(id);
+      for (const { id, name } of news?.nodes ?? []) list.set(id, name);
+      aliases.push(...(news?.aliases ?? []).map(({ name }) => name));
+      expect(new Set(news?.nodes?.map(({ id }) => id)).size).toBe(news?.nodes?.length ?? 0);
+      if (news?.more !== true) {
+        expect(parts).toBe(2);
+        break;
+      }
+      position = { version: news.version, view: news.view, part: true };
+    }
+    expect([list.has(1), list.get(2), [...new Set(aliases)]]).toEqual([false, "renamed-2", ["nas"]]);
+  });
+
   test("a rename costs each node less than 200 bytes", () => {
     const book = filled();
     addChanges(book, count + 1, [entry(42, count + 1, { name: "renamed" })], []);
