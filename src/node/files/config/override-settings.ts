@@ -20,7 +20,8 @@ const wholeNumber = (min: number, max: number) => {
   );
 };
 const text = v.exactOptional(v.pipe(v.string("a text"), v.nonEmpty("a text")));
-const list = v.exactOptional(v.array(anyYaml, "a list"));
+/** Like the engine, takes a key without a value (`routes:`), as in its example, for an empty list. */
+const list = v.exactOptional(v.nullable(v.array(anyYaml, "a list")));
 const truth = v.pipe(
   v.unknown(),
   v.transform(String),
@@ -28,9 +29,13 @@ const truth = v.pipe(
   v.transform((word) => /^[ty1]/i.test(word)),
 );
 const yesOrNo = v.exactOptional(truth);
-const durationWords = "a duration such as 30s or 500ms";
+/** Only 0 needs no unit (Go's time.ParseDuration). */
 const duration = v.exactOptional(
-  v.pipe(v.string(durationWords), v.regex(/^(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+$/, durationWords)),
+  v.pipe(
+    v.unknown(),
+    v.transform(String),
+    v.regex(/^(0|(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+)$/, "a duration such as 30s or 500ms"),
+  ),
 );
 /** A section; without settings (`listen:`) it sets nothing. */
 const section = <E extends v.ObjectEntries>(entries: E) =>

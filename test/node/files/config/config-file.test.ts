@@ -79,6 +79,7 @@ test.each([
   ["tun: {disabled: yes}", 'tun.disabled to "yes". Allowed is false'],
   ["tun: {unsafe_routes: 10.0.0.0/8}", 'tun.unsafe_routes to "10.0.0.0/8". Allowed is a list'],
   ["punchy: {punch: maybe}", 'punchy.punch to "maybe". Allowed is true or false'],
+  ["punchy: {delay: 5}", "punchy.delay to 5. Allowed is a duration"],
   ["punchy: {delay: soon}", 'punchy.delay to "soon". Allowed is a duration'],
   ["routines: many", 'routines to "many". Allowed is a whole number from 1 to 64'],
 ])("overrides.yml with %s is refused with its key and what is allowed", (text, message) => {
@@ -95,12 +96,12 @@ test.each([
 
 test("overrides.yml may write values as the engine reads them, and set what this program does not know", () => {
   const text =
-    "listen: {port: '4300'}\ntun: {mtu: 1200, disabled: no, of_later: [1]}\npunchy: {punch: yes, delay: 1m30s}\nlogging:\n";
+    "listen: {port: '4300'}\ntun: {mtu: 1200, disabled: no, routes: , of_later: [1]}\npunchy: {punch: yes, delay: 1m30s, respond_delay: 0}\nlogging:\n";
   writeFileSync(join(directory.path, "overrides.yml"), text);
   expect(finish("pki: {}\nlogging: {level: info}\n")).toMatchObject({
     listen: { port: 4300 },
-    tun: { mtu: 1200, disabled: false, of_later: [1] },
-    punchy: { punch: true, delay: "1m30s" },
+    tun: { mtu: 1200, disabled: false, routes: null, of_later: [1] },
+    punchy: { punch: true, delay: "1m30s", respond_delay: "0" },
     logging: { level: "info" },
   });
 });
