@@ -147,7 +147,7 @@ test("mistakes are told", async () => {
     [["publish", "acme", at("nothing")], "nothing"],
     [["publish", "acme", at("unsigned")], "ssh-keygen -Y sign"],
     [["init", "acme", "--observe", ...twice], "twice with the same key"],
-    [["init", "acme", "--observe", "--signer", "/dev/null"], "name a regular file"],
+    [["init", "acme", "--observe", "--signer", "/dev/null"], "Name a regular file"],
   ];
   for (const [words, message] of wrong) {
     const { status, err } = await runAdmin(data, ["seal", ...words]);

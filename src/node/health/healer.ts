@@ -51,8 +51,9 @@ const inheritedMs = 300_000;
 const mostTunnels = 5;
 /** How often a lighthouse is asked for one of the relayed peers, in turn. */
 const askEveryMs = 20_000;
-/** How often a tunnel is made anew at most, so that a lighthouse knows the peer by both addresses. */
-const completeAgainMs = 15_000;
+/** Pauses between attempts to have a lighthouse know a peer by both addresses are doubled from the first to the longest. */
+const firstCompletionMs = 15_000;
+const longestCompletionMs = 600_000;
 /** Pauses between attempts to apply a change are doubled from the first to the longest. */
 const firstPauseMs = 1000;
 const longestPauseMs = 300_000;
@@ -67,7 +68,7 @@ export class Healer {
   /** Tunnels, by index, for which completeAddresses() has nothing left to do. */
   #complete: ReadonlySet<number> = new Set();
   /** By address: when completeAddresses() created its tunnel again, monotonic ms. */
-  readonly #completedAt = new Map<string, number>();
+  readonly #begun = new Map<string, { at: number; times: number }>();
   /** No lighthouse is asked before, monotonic ms. */
   #askAt = Number.NEGATIVE_INFINITY;
   /** Failed attempts to apply changes, in a row. */
@@ -145,19 +146,22 @@ export class Healer {
     let hasBegun = false;
     const isKnownBy = async (address: string) =>
       Object.values(await api.queryLighthouse(address)).some(({ reported }) => reported.length > 0);
-    for (const [address, at] of this.#completedAt)
-      if (now - at >= completeAgainMs) this.#completedAt.delete(address);
     const withTwo = tunnels.filter(({ addresses }) => addresses.length > 1);
     const complete = new Set(withTwo.map(({ index }) => index)).intersection(this.#complete);
     this.#complete = complete;
+    const present = new Set(withTwo.map(({ addresses }) => addresses.at(-1)));
+    for (const address of this.#begun.keys()) if (!present.has(address)) this.#begun.delete(address);
     for (const { addresses, index, remote } of withTwo) {
       const [first = "", last = ""] = [addresses[0], addresses.at(-1)];
-      if (complete.has(index) || this.#completedAt.has(last)) continue;
+      const { at, times } = this.#begun.get(last) ?? { at: Number.NEGATIVE_INFINITY, times: 0 };
+      const pauseMs = Math.min(longestCompletionMs, firstCompletionMs * 2 ** (times - 1));
+      if (complete.has(index) || now - at < pauseMs) continue;
       try {
         // Without it, the peer has not reported yet where it is.
         if (!(await isKnownBy(first))) continue;
         if (await isKnownBy(last)) {
           complete.add(index);
+          this.#begun.delete(last);
           continue;
         }
       } catch {
@@ -167,7 +171,7 @@ export class Healer {
         team: slug,
         address: last,
       });
-      this.#completedAt.set(last, now);
+      this.#begun.set(last, { at: now, times: times + 1 });
       await this.#close(first);
       await this.#open(last, remote);
       hasBegun = true;

@@ -131,6 +131,9 @@ test("--replace without a former node registers as usual", async () => {
 
 test("--replace with a registration token is refused before anything is sent", async () => {
   const { status, stderr } = await registerByCommand(world, ["--replace"]);
-  expect([status, stderr]).toEqual([2, expect.stringContaining("--replace needs an administrator")]);
+  expect([status, stderr]).toEqual([
+    2,
+    expect.stringContaining("--replace needs the rights of an administrator"),
+  ]);
   expect(await nodes()).toEqual([]);
 });

@@ -227,5 +227,14 @@ test("a lighthouse that knows a node by one of its addresses makes their tunnel 
   await healer.completeAddresses([tunnel(4, 7)], 20 * second);
   expect(done).toEqual(anew);
   await healer.completeAddresses([tunnel(4, 7)], 30 * second);
-  expect(done).toEqual([...anew, "close 10.77.0.7", "create fd77::7"]);
+  const again = [...anew, "close 10.77.0.7", "create fd77::7"];
+  expect(done).toEqual(again);
+  // The pauses grow until it is known by both.
+  await healer.completeAddresses([tunnel(5, 7)], 50 * second);
+  expect(done).toEqual(again);
+  reported.push("fd77::7");
+  await healer.completeAddresses([tunnel(5, 7)], 70 * second);
+  reported.pop();
+  await healer.completeAddresses([tunnel(6, 7)], 71 * second);
+  expect(done).toEqual([...again, "close 10.77.0.7", "create fd77::7"]);
 });
