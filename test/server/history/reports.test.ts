@@ -179,7 +179,7 @@ test("a change by hand in the database counts, and reports say so", async () => 
   writeFileSync(file, `${signed.report}\n${signed.signature}\n`);
   const { out } = await runVerify([file]);
   expect(out).toContain("by hand in the database");
-  expect((await runVerify(["/dev/null"])).err).toContain("or name a regular file");
+  expect((await runVerify(["/dev/null"])).err).toContain("Name a regular file");
   for (const words of [["nofile"], [file, "--key", "nofile"]]) {
     const missing = await runVerify(words);
     expect([missing.status, missing.err]).toEqual([2, expect.stringContaining("There is no file nofile")]);
