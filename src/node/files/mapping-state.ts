@@ -43,8 +43,8 @@ const MappingState = v.object({
 export type MappingState = v.InferOutput<typeof MappingState>;
 
 /**
- * Without the file, no router was asked. `status` of users reads it: the nonce protects nothing against users of this machine, who can
- * ask its router, too.
+ * If the file does not exist, no router was asked. All users of this machine may read it, because `status` does so for them: its nonce
+ * keeps no secret from them, since they can ask the router, too.
  */
 export const {
   path: mappingStatePath,

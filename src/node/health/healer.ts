@@ -134,9 +134,9 @@ export class Healer {
   }
 
   /**
-   * For a lighthouse. If its engine made the first contact with a peer by one of two addresses, because a program here sent to it, the
-   * engine answers no questions for the other one as long as the tunnel lasts (QueryCache in its lighthouse.go, 1.12). A tunnel that is
-   * begun by the last address makes both known. Resolves with whether a handshake began. Does not reject.
+   * To be called on a lighthouse. If a program on it sends to one of two addresses of a peer before there is a tunnel, its engine answers
+   * no questions about the other address as long as that tunnel lasts (QueryCache in Nebula's lighthouse.go, 1.12). A new tunnel whose
+   * handshake goes to the last address makes both known. Resolves with whether a handshake was started. Does not reject.
    */
   async completeAddresses(
     tunnels: readonly Pick<SeenTunnel, "addresses" | "index" | "remote">[],

@@ -82,7 +82,7 @@ export function indexForPeers(
   zone: Pick<Zone, "slug" | "domains" | "peers">,
 ): (asking: string) => NameIndex | undefined {
   const { slug, peers } = zone;
-  // Without the table of who may learn which names, no client gets an answer. `too_many`: the table would be too large to be sent.
+  // `peers` says which client may learn which names. Without it, no client gets an answer. `too_many`: it is too large to be sent.
   if (peers === undefined || peers.too_many === true) return () => undefined;
   const apexes = apexesOf([zone]);
   const learnsOf = learningIn(peers);

@@ -1,6 +1,6 @@
 // Which sides of a seal's rules a party (a node, a network behind one, a group: seal-parties.ts) may be. A sealed node has its
 // certificate from an offline CA, whose key no server has. Only such a CA gives a privileged group. The control plane decides about all
-// other nodes, the unprivileged ones, and `anyone` is a thief who has the control plane.
+// other nodes: they are unprivileged. `anyone` is a thief who has the control plane.
 
 import { isWithin, networksOverlap, parseNetwork, type Network } from "../../base/ip.ts";
 import type { SealedNode, SealedRule, SealedState } from "../../protocol/seals/seal.ts";

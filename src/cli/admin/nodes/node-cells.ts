@@ -12,7 +12,7 @@ export async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): 
   return memberEmails(api, slug);
 }
 
-/** The owner's e-mail address; "" for the organization. A user who is no member any more is named by number. */
+/** The owner's e-mail address; "" for the organization. A user who has left the organization is named by number. */
 export function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, string>): string {
   return id === undefined || id === null ? "" : (owners.get(id) ?? `user ${id}`);
 }

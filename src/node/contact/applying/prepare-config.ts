@@ -49,7 +49,10 @@ export async function prepareOrRevoke(
   }
 }
 
-/** For `status` and `doctor`: overrides.yml may have been accepted by the version before, so nobody types a command and sees it. */
+/**
+ * Notes the refusal for `status` and `doctor`. The former version of the agent may have accepted overrides.yml: then no user has typed a
+ * command whose answer tells of it.
+ */
 function noteRefusedOverrides(directory: string): void {
   const reason = overridesRefusal(directory);
   if (reason === undefined) return;

@@ -48,7 +48,7 @@ export function watchFile(path: string) {
       const found = damageIn(error);
       if (found !== undefined) learn(found);
     },
-    /** What is damaged; undefined: nothing is known. Reads the file again every ten seconds while something is. */
+    /** The known damage; undefined without any. As long as there is some, the file is read again every ten seconds. */
     damage(): string | undefined {
       if (known === undefined || performance.now() - known.lookedAt < readAgainMs) return known?.what;
       known.lookedAt = performance.now();

@@ -94,7 +94,7 @@ export function answerAsPagesChild(path: string, { stdout }: Pick<System, "stdou
   return damage === undefined ? 0 : 1;
 }
 
-/** What is damaged in a file that may be in use; undefined: nothing. Reads every page, in this process. */
+/** The damage of a file, which may be in use; undefined if it is whole. Reads every page, in this process. */
 export function damageOfPages(path: string): string | undefined {
   const database = openFile(path);
   try {
