@@ -64,6 +64,12 @@ export async function post(url: string, path: string, body: unknown, token?: str
   });
 }
 
+/** An access token of a user that `populate` or the test has made. */
+export async function signIn(url: string, email = "ada@example.org"): Promise<string> {
+  const answer = await post(url, "/api/token/", { email, password });
+  return v.parse(v.object({ access: v.string() }), await answer.json()).access;
+}
+
 export async function makeToken(uses = 10): Promise<{ id: number; token: string }> {
   const made = await json(`token create acme --uses ${uses}`);
   return v.parse(v.object({ id: v.number(), token: v.string() }), made);

@@ -33,6 +33,7 @@ import {
   post,
   register,
   serve,
+  signIn,
   stop,
   useControlPlane,
 } from "../../support/restoring.ts";
@@ -177,11 +178,7 @@ test("what was revoked after the backup stays revoked, and no id is used twice",
   const { url, token, a, b, keys } = await populate();
   const spent = await makeToken(1);
   const dead = await makeToken(5);
-  const signedIn = await post(url, "/api/token/", {
-    email: "ada@example.org",
-    password: "correct horse battery",
-  });
-  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const access = await signIn(url);
   await must(`backup ${place.backup}`);
 
   // Tokens have whole seconds: those of the second in which sessions end would still be valid.

@@ -2,17 +2,10 @@
 
 import { Database as Sqlite } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import {
-  closeSync,
-  existsSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { damageTable } from "../../support/damage-table.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { admin, json, must, place, populate, serve, stop, useControlPlane } from "../../support/restoring.ts";
 
@@ -23,20 +16,6 @@ const setAside = () =>
   readdirSync(place.data)
     .filter((name) => name.startsWith("control.db.replaced-"))
     .sort();
-
-/** Overwrites the first page of a table. */
-function damageTable(name: string): void {
-  using sqlite = new Sqlite(database());
-  const [[page], [size]] = [
-    sqlite.query("SELECT rootpage FROM sqlite_master WHERE name = ?").values(name)[0] ?? [],
-    sqlite.query("PRAGMA page_size").values()[0] ?? [],
-  ];
-  sqlite.run("PRAGMA journal_mode = DELETE");
-  sqlite.close();
-  const fd = openSync(database(), "r+");
-  writeSync(fd, Buffer.alloc(Number(size), 0xff), 0, Number(size), (Number(page) - 1) * Number(size));
-  closeSync(fd);
-}
 
 /** A backup, and a database that ended later. */
 async function backUp(): Promise<void> {
@@ -53,8 +32,18 @@ const overwrite = () => {
 
 test.each([
   { name: "no database at all", damage: overwrite, endsStart: true, isCarried: false },
-  { name: "a damaged table of starts", damage: () => damageTable("meta"), endsStart: true, isCarried: true },
-  { name: "another table", damage: () => damageTable("organizations"), endsStart: false, isCarried: false },
+  {
+    name: "a damaged table of starts",
+    damage: () => damageTable(database(), "meta"),
+    endsStart: true,
+    isCarried: true,
+  },
+  {
+    name: "another table",
+    damage: () => damageTable(database(), "organizations"),
+    endsStart: false,
+    isCarried: false,
+  },
 ])(
   "$name: the error names the file and the next line, and a restore sets the file aside",
   async ({ damage, endsStart, isCarried }) => {
@@ -111,7 +100,7 @@ test("a whole database loses nothing by it: the restore still carries over", asy
 
 test("server list of a command finds damage that no server has told it of", async () => {
   await backUp();
-  damageTable("recovery_codes");
+  damageTable(database(), "recovery_codes");
   const { warnings } = v.parse(
     v.object({ warnings: v.array(v.object({ code: v.string(), hint: v.string() })) }),
     await json("server list"),

@@ -24,16 +24,12 @@ import {
   post,
   register,
   serve,
+  signIn,
   stop,
   useControlPlane,
 } from "../../support/restoring.ts";
 
 useControlPlane();
-
-async function signIn(url: string, email = "ada@example.org"): Promise<string> {
-  const answer = await post(url, "/api/token/", { email, password });
-  return v.parse(v.object({ access: v.string() }), await answer.json()).access;
-}
 
 const send = (url: string, method: string, path: string, token: string, body?: unknown) =>
   fetch(url + path, {

@@ -7,6 +7,7 @@ import {
   password,
   place,
   populate,
+  signIn,
   post,
   stop,
   useControlPlane,
@@ -27,8 +28,7 @@ test("rules and rights that ended after the backup do not come back; what is los
   await must("node create acme same --group web");
   await must(`backup ${place.backup}`);
 
-  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
-  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const access = await signIn(url);
   const patch = async (path: string, body: object) => {
     const headers = { Authorization: `Bearer ${access}`, "Content-Type": "application/json" };
     const init = { method: "PATCH", headers, body: JSON.stringify(body) };
@@ -67,8 +67,7 @@ test("a rule that was edited in the console after the backup stays in its newest
   const Listed = v.object({ rules: v.array(v.looseObject({ id: v.number() })) });
   const ids = v.parse(Listed, await json("rule list acme")).rules.map(({ id }) => id);
   await must(`backup ${place.backup}`);
-  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
-  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const access = await signIn(url);
   // As the console sends an edit of the first rule.
   const edited = { protocol: "tcp", ports: 9443, peer: "any", target: "any" };
   const body = {
@@ -96,8 +95,7 @@ test("rules about users and owners of nodes are not another user's after a resto
   await must("user create carl@example.org --password-file -", place.data, password);
   await must("member create acme carl@example.org --role member");
   await must("node transfer acme laptop --to carl@example.org");
-  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
-  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const access = await signIn(url);
   const listed = v.parse(
     v.looseObject({ rules: v.array(v.looseObject({ id: v.number(), ports: v.string() })) }),
     await json("rule list acme"),
@@ -157,8 +155,7 @@ test("an application that was unconfirmed at the backup stays: rules deleted sin
 
 test("a seal that was published after the backup stays, and an older one does not take its place", async () => {
   const { url } = await populate();
-  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
-  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const access = await signIn(url);
   const api = async (method: string, path: string, body?: unknown) => {
     const headers = { Authorization: `Bearer ${access}`, "Content-Type": "application/json" };
     const answer = await fetch(url + path, { method, headers, body: JSON.stringify(body) });

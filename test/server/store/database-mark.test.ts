@@ -26,6 +26,7 @@ import { setMeta } from "../../../src/server/store/meta.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { agent, buildAgent } from "../../support/agent.ts";
+import { damageTable } from "../../support/damage-table.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { asRoot } from "../../support/engines.ts";
 import { makeTestServer } from "../../support/server.ts";
@@ -111,18 +112,11 @@ test("data of a former release get the mark", async () => {
   expect(statSync(join(data, "data.begun")).mode & 0o777).toBe(0o600);
 });
 
-/** Overwrites the first page of a table. */
-async function damageTable(name: string) {
+/** Damages a table of new data. Resolves with their key. */
+async function openWithDamaged(name: string) {
   const { db, secretKey } = await openData(place(), "visitor", system);
-  const found = await db.get(
-    "SELECT rootpage, (SELECT page_size FROM pragma_page_size) AS size FROM sqlite_master WHERE name = $1",
-    [name],
-  );
   await db.close();
-  const [page, size] = [Number(found?.["rootpage"]), Number(found?.["size"])];
-  const fd = openSync(path(), "r+");
-  writeSync(fd, Buffer.alloc(size, 0xff), 0, size, (page - 1) * size);
-  closeSync(fd);
+  damageTable(path(), name);
   return secretKey;
 }
 const openDamaged = async (now: () => number) => ({
@@ -131,7 +125,7 @@ const openDamaged = async (now: () => number) => ({
 });
 
 test("damage of a page that nothing reads is found by the examination, and readiness fails", async () => {
-  const secretKey = await damageTable("recovery_codes");
+  const secretKey = await openWithDamaged("recovery_codes");
   buildAgent();
   await using server = await makeTestServer({ open: openDamaged, secretKey });
   const staff = await server.person("staff@example.org", { isStaff: true });
@@ -160,7 +154,7 @@ test("the server examines its database by itself; in a large file, damage that i
   );
   buildAgent();
   const whole = readFileSync(path());
-  const secretKey = await damageTable("recovery_codes");
+  const secretKey = await openWithDamaged("recovery_codes");
   const soon = (ms: number, signal?: AbortSignal) => system.sleep(ms === 60_000 ? 20 : ms, signal);
   const network = { sleep: soon, executable: agent };
   await using server = await makeTestServer({ open: openDamaged, secretKey, network });
@@ -191,7 +185,7 @@ test("the examination of a whole database finds nothing, beside writes; one that
 });
 
 test("readiness fails once damage of the database was met", async () => {
-  const secretKey = await damageTable("organizations");
+  const secretKey = await openWithDamaged("organizations");
   await using server = await makeTestServer({ open: openDamaged, secretKey });
   const staff = await server.person("staff@example.org", { isStaff: true });
   expect((await server.send("GET", "/api/org/", { token: staff })).status).toBe(503);

@@ -20,10 +20,7 @@ async function addRule(port: number, target: unknown = { any: true }): Promise<v
   expect((await call("POST", "firewall_rules/", { ...rule, target })).status).toBe(201);
 }
 /** Downloads as the agent does. */
-const download = async (node: RegisteredNode) =>
-  downloadOf(
-    await server.send("GET", `/api/org/${org.slug}/nodes/${node.id}/download_config/`, { token: node.token }),
-  );
+const download = async (node: RegisteredNode) => downloadOf(await node.download());
 /** Downloads, and reports that the version is applied. */
 async function apply(node: RegisteredNode): Promise<void> {
   const { config_version } = await download(node);
@@ -86,12 +83,7 @@ test("a node that downloaded files and did not apply them is compared with what 
 test("a node that kept its files, because the control plane has them again, is not taken to have those between", async () => {
   const node = await registerNode(server, org, "web");
   const { config_version: first } = node.answer.config;
-  const ask = (headers: Record<string, string> = {}) =>
-    server.send("GET", `/api/org/${org.slug}/nodes/${node.id}/download_config/`, {
-      token: node.token,
-      headers,
-    });
-  const etag = (await ask()).headers.get("etag") ?? "";
+  const etag = (await node.download()).headers.get("etag") ?? "";
   await node.checkin({ config_version: first });
   await addRule(8443);
   await download(node);
@@ -100,7 +92,7 @@ test("a node that kept its files, because the control plane has them again, is n
   const rules = v.parse(v.array(v.object({ id: v.number() })), (await call("GET", "firewall_rules/")).json);
   const id = rules.at(-1)?.id;
   expect((await call("DELETE", `firewall_rules/${id}/`)).status).toBe(204);
-  expect((await ask({ "If-None-Match": etag })).status).toBe(304);
+  expect((await node.download(etag)).status).toBe(304);
   await addRule(9443);
   const lines = ((await diffOf(node)).changes[0]?.diff ?? "").split("\n");
   expect(lines.filter((line) => /^[-+].*443/.test(line))).toEqual([expect.stringMatching(/^\+.*9443/)]);
